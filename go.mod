@@ -3,6 +3,7 @@ module tidemark
 go 1.26.0
 
 require (
+	github.com/alecthomas/kong v1.17.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/arrow/go/v17 v17.0.0
 	github.com/aws/aws-sdk-go-v2/config v1.33.18

@@ -1,0 +1,46 @@
+# Tidemark. `make run` starts the demo, `make test` runs the tests; both fetch what they need.
+
+GO      ?= go
+BIN     := bin
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+# Static binaries: nothing in them needs cgo, so they run on any Linux and in an empty container.
+BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X tidemark/internal/process.Version=$(VERSION)'
+
+.PHONY: build run test readers test-e2e check bench clean help
+
+help: ## Show these targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/tidemark, bin/tidemark-master and bin/tidemark-executor
+	@mkdir -p $(BIN)
+	$(BUILD) -o $(BIN)/tidemark ./cmd/tidemark
+	$(BUILD) -o $(BIN)/tidemark-master ./cmd/master
+	$(BUILD) -o $(BIN)/tidemark-executor ./cmd/executor
+
+run: build ## Start everything in one process tree with a live demo (stop with ctrl-c)
+	$(BIN)/tidemark dev --demo
+
+test: ## Run the tests
+	$(GO) test ./...
+
+readers: .venv/ready ## Install delta-rs and DuckDB, the independent readers of the end-to-end suite, into .venv
+
+.venv/ready: test/e2e/requirements.txt
+	python3 -m venv .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check -r test/e2e/requirements.txt
+	@touch $@
+
+test-e2e: build readers ## Run the slower suite: real processes, kills, real input, independent readers
+	TIDEMARK_E2E=1 $(GO) test -count=1 -timeout 40m -v ./test/e2e/...
+
+check: ## gofmt, vet, staticcheck and the tests
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./...
+
+bench: build ## Measure merge speed and memory, as ratios against DuckDB where it is installed
+	$(GO) run ./bench
+
+clean: ## Remove what the targets above made
+	rm -rf $(BIN) .cache .venv
