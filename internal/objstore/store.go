@@ -16,7 +16,8 @@ import (
 type Store interface {
 	// Get reads a whole object. A missing key is ErrNotFound.
 	Get(ctx context.Context, key string) ([]byte, Info, error)
-	// GetRange reads up to length bytes from offset; it returns fewer only at the end of the object.
+	// GetRange reads up to length bytes from offset; it returns fewer only at the end of the object, and none
+	// behind it.
 	GetRange(ctx context.Context, key string, offset, length int64) ([]byte, error)
 	// Head reads an object's description. A missing key is ErrNotFound.
 	Head(ctx context.Context, key string) (Info, error)
@@ -29,7 +30,8 @@ type Store interface {
 	ReplaceIfMatch(ctx context.Context, key string, body []byte, etag string) Result
 	// Delete removes an object; a missing key is not an error.
 	Delete(ctx context.Context, key string) error
-	// Create starts a streamed upload of a data file under a fresh name. Nothing is visible before Complete.
+	// Create starts a streamed upload of a data file under a fresh name. Nothing is visible before Complete. The
+	// context governs the whole upload: when it ends, writes fail and Complete is refused.
 	Create(ctx context.Context, key string) (Upload, error)
 	// URL is the root as the user wrote it, without credentials, for messages.
 	URL() string
@@ -48,7 +50,8 @@ type ListRequest struct {
 	Prefix string
 	After  string // only keys greater than this; empty starts at the beginning
 	Max    int    // most entries in the page, 1 to 1000; 0 means 1000
-	// Delimited folds everything below the next slash after Prefix into one entry of Page.Dirs.
+	// Delimited folds everything below the next slash after Prefix into one entry of Page.Dirs. An entry counts as
+	// a key of its own for After and Max.
 	Delimited bool
 }
 
@@ -62,7 +65,8 @@ type Page struct {
 }
 
 // Upload is a streamed upload in progress. It is not safe for concurrent use. Exactly one of Complete and Abort ends
-// it; Abort after Complete does nothing, so it can be deferred.
+// it; Abort after a successful Complete does nothing, so it can be deferred. A Complete that failed may have made the
+// object visible all the same.
 type Upload interface {
 	io.Writer
 	// Complete makes the object visible.

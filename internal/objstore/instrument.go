@@ -1,0 +1,114 @@
+package objstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Instrument counts the operations on a store in tidemark_objstore_operations_total, by op and outcome. Outcomes are
+// applied, refused and unknown for conditional mutations, and ok or the error's code for everything else. Several
+// stores may share one registry.
+func Instrument(s Store, reg prometheus.Registerer) (Store, error) {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tidemark_objstore_operations_total",
+		Help: "Object store operations by kind and outcome.",
+	}, []string{"op", "outcome"})
+	if err := reg.Register(vec); err != nil {
+		var already prometheus.AlreadyRegisteredError
+		if !errors.As(err, &already) {
+			return nil, err
+		}
+		existing, ok := already.ExistingCollector.(*prometheus.CounterVec)
+		if !ok {
+			return nil, err
+		}
+		vec = existing
+	}
+	return &instrumented{Store: s, operations: vec}, nil
+}
+
+type instrumented struct {
+	Store
+	operations *prometheus.CounterVec // labels op, outcome
+}
+
+func (s *instrumented) count(op string, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = string(CodeOf(err))
+	}
+	s.operations.WithLabelValues(op, outcome).Inc()
+}
+
+func (s *instrumented) Get(ctx context.Context, key string) ([]byte, Info, error) {
+	body, info, err := s.Store.Get(ctx, key)
+	s.count(OpGet, err)
+	return body, info, err
+}
+
+func (s *instrumented) GetRange(ctx context.Context, key string, offset, length int64) ([]byte, error) {
+	body, err := s.Store.GetRange(ctx, key, offset, length)
+	s.count(OpGetRange, err)
+	return body, err
+}
+
+func (s *instrumented) Head(ctx context.Context, key string) (Info, error) {
+	info, err := s.Store.Head(ctx, key)
+	s.count(OpHead, err)
+	return info, err
+}
+
+func (s *instrumented) List(ctx context.Context, req ListRequest) (Page, error) {
+	page, err := s.Store.List(ctx, req)
+	s.count(OpList, err)
+	return page, err
+}
+
+func (s *instrumented) PutIfAbsent(ctx context.Context, key string, body []byte) Result {
+	r := s.Store.PutIfAbsent(ctx, key, body)
+	s.operations.WithLabelValues(OpPutIfAbsent, r.Outcome.String()).Inc()
+	return r
+}
+
+func (s *instrumented) ReplaceIfMatch(ctx context.Context, key string, body []byte, etag string) Result {
+	r := s.Store.ReplaceIfMatch(ctx, key, body, etag)
+	s.operations.WithLabelValues(OpReplaceIfMatch, r.Outcome.String()).Inc()
+	return r
+}
+
+func (s *instrumented) Delete(ctx context.Context, key string) error {
+	err := s.Store.Delete(ctx, key)
+	s.count(OpDelete, err)
+	return err
+}
+
+func (s *instrumented) Create(ctx context.Context, key string) (Upload, error) {
+	u, err := s.Store.Create(ctx, key)
+	s.count(OpCreate, err)
+	if err != nil {
+		return nil, err
+	}
+	return &instrumentedUpload{Upload: u, store: s}, nil
+}
+
+type instrumentedUpload struct {
+	Upload
+	store *instrumented
+}
+
+func (u *instrumentedUpload) Complete(ctx context.Context) (Info, error) {
+	info, err := u.Upload.Complete(ctx)
+	u.store.count(OpComplete, err)
+	return info, err
+}
+
+func (u *instrumentedUpload) Abort(ctx context.Context) error {
+	err := u.Upload.Abort(ctx)
+	u.store.count(OpAbort, err)
+	return err
+}
+
+// Discard implements the forwarding of [Discard].
+func (u *instrumentedUpload) Discard() { Discard(u.Upload) }
