@@ -100,7 +100,7 @@ func Parse(value []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if head.V != Format {
-		return Record{}, fmt.Errorf("%w: version %d, want %d", ErrFormat, head.V, Format)
+		return Record{}, fmt.Errorf("%w: version %d, this program knows %d: use a newer one", ErrFormat, head.V, Format)
 	}
 	var r Record
 	if err := json.Unmarshal(value, &r); err != nil {
