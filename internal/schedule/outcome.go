@@ -1,0 +1,305 @@
+package schedule
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Bounds of one outcome record: 64 named shards with 512 bytes of message each stay under 64 KiB, so a release over all
+// 16 groups stays inside etcd's default request size with room to spare.
+const (
+	namedShardsMax  = 64
+	messageBytesMax = 512
+)
+
+// Backoff of page 3. Fifteen retryable failures in a row reach the longest delay about two hours after the first.
+const (
+	retryFirst     = 2 * time.Second
+	retryGrowing   = 30 * time.Second
+	retryLongest   = 15 * time.Minute
+	probeDelay     = time.Hour
+	attentionAfter = 15
+)
+
+// After a release a group waits for its demand to change, or for this long; doubled by every execution in a row that
+// found nothing to do, up to the longest backoff.
+const requeueDelay = 30 * time.Second
+
+// FailureClass decides what is done about a failure. It is decided by an error's type, never by its text.
+type FailureClass string
+
+const (
+	// Retryable is tried again after 2 s, 2 s, then 30 s doubling to 15 min.
+	Retryable FailureClass = "retryable"
+	// Data is a corrupt file, a schema clash, a mark that went back: somebody must look; probed hourly.
+	Data FailureClass = "data"
+	// Config is wrong credentials or a missing bucket: as Data.
+	Config FailureClass = "config"
+	// Lost is a lost turn or lease: tried again at once and not counted.
+	Lost FailureClass = "lost"
+)
+
+// Failure is what keeps a shard or a group from being merged. Its JSON is part of an outcome record.
+type Failure struct {
+	Code       string       `json:"code"`
+	Class      FailureClass `json:"class"`
+	Message    string       `json:"message"`
+	Generation uint64       `json:"generation,omitempty"` // of a shard: it clears when the merged mark passes this; 0 = none
+	Count      int          `json:"count"`                // failures in a row of the same class
+	FailedMS   int64        `json:"failed_ms"`            // of the latest, on the executor's clock
+}
+
+// Delay is how long after FailedMS the next attempt may start.
+func (f Failure) Delay() time.Duration {
+	switch f.Class {
+	case Lost:
+		return 0
+	case Data, Config:
+		return probeDelay
+	}
+	if f.Count <= 2 {
+		return retryFirst
+	}
+	return doubled(retryGrowing, f.Count-3)
+}
+
+// NeedsAttention says that waiting will not help: a person should look.
+func (f Failure) NeedsAttention() bool {
+	return f.Class == Data || f.Class == Config || (f.Class == Retryable && f.Count >= attentionAfter)
+}
+
+// doubled is d × 2^times, at most the longest backoff.
+func doubled(d time.Duration, times int) time.Duration {
+	for ; times > 0 && d < retryLongest; times-- {
+		d *= 2
+	}
+	return min(d, retryLongest)
+}
+
+// Result is how an execution ended for one group.
+type Result string
+
+const (
+	ResultMerged  Result = "merged"  // it committed something of this group, or its maintenance did something
+	ResultNothing Result = "nothing" // it found nothing to do
+	ResultFailed  Result = "failed"  // it did nothing and says why
+	ResultLost    Result = "lost"    // it lost its turn or lease
+)
+
+// Outcome is the record P/outcomes/<table>/<group>: how the last execution ended and what is failing. It outlives
+// processes, so a restart resets no budget. All times in it are one executor's clock; they are used as distances from
+// EndedMS only.
+type Outcome struct {
+	V           int                `json:"v"`
+	Execution   string             `json:"execution"`
+	Executor    string             `json:"executor,omitempty"`
+	Incarnation int64              `json:"incarnation,omitempty"`
+	Kind        Kind               `json:"kind"`
+	Result      Result             `json:"result"`
+	EndedMS     int64              `json:"ended_ms"`
+	More        bool               `json:"more,omitempty"`    // it left something of this group that could be merged at once
+	Nothing     int                `json:"nothing,omitempty"` // executions in a row that found nothing to do
+	Failure     *Failure           `json:"failure,omitempty"` // of the whole group
+	Shards      map[string]Failure `json:"shards,omitempty"`  // of single shards
+}
+
+// ShardMark is how far an execution brought a shard.
+type ShardMark struct {
+	Shard string
+	Gen   uint64
+}
+
+// ShardFailure is one shard's failure in one execution; Count and FailedMS are filled in by Next.
+type ShardFailure struct {
+	Shard string
+	Failure
+}
+
+// Run is what one execution did to one group.
+type Run struct {
+	Execution   string
+	Executor    string
+	Incarnation int64
+	Kind        Kind
+	EndedMS     int64
+	More        bool
+	Merged      []ShardMark    // shards of this group whose merged mark is now Gen
+	Did         bool           // something was done: a commit for this group, or maintenance
+	Failures    []ShardFailure // shards of this group that failed
+	Failure     *Failure       // the whole group failed
+}
+
+// Next is the outcome record after a run. prev is the record before it, nil when there is none; an older incarnation's
+// failures are forgotten.
+func Next(prev *Outcome, run Run) Outcome {
+	if prev == nil || prev.Incarnation < run.Incarnation {
+		prev = &Outcome{}
+	}
+	next := Outcome{
+		V: 1, Execution: run.Execution, Executor: run.Executor, Incarnation: max(run.Incarnation, prev.Incarnation),
+		Kind: run.Kind, Result: resultOf(run), EndedMS: run.EndedMS, More: run.More,
+	}
+	if next.Result == ResultNothing {
+		next.Nothing = prev.Nothing + 1
+	}
+	if run.Failure != nil {
+		next.Failure = follow(prev.Failure, *run.Failure, run.EndedMS)
+	}
+	next.Shards = nextShards(prev, run)
+	foldIntoGroup(&next, prev)
+	return next
+}
+
+// Vanished is the outcome record after a turn disappeared without one: an executor died with it. A unit that kills
+// executors backs off like any other failure.
+func Vanished(prev *Outcome, kind Kind, execution, executor string, nowMS int64) Outcome {
+	run := Run{Execution: execution, Executor: executor, Kind: kind, EndedMS: nowMS, Failure: &Failure{
+		Code: "turn_vanished", Class: Retryable,
+		Message: fmt.Sprintf("executor %s disappeared with its turn", executor),
+	}}
+	if prev != nil {
+		run.Incarnation = prev.Incarnation
+	}
+	return Next(prev, run)
+}
+
+func resultOf(run Run) Result {
+	switch {
+	case run.Failure != nil && run.Failure.Class == Lost:
+		return ResultLost
+	case run.Failure != nil:
+		return ResultFailed
+	case run.Did || len(run.Merged) > 0:
+		return ResultMerged
+	case len(run.Failures) > 0:
+		return ResultFailed
+	}
+	return ResultNothing
+}
+
+// follow is failure f following prev: a lost turn keeps the count as it was, another class starts a new one.
+func follow(prev *Failure, f Failure, atMS int64) *Failure {
+	f.Message = clipped(f.Message)
+	f.FailedMS, f.Count = atMS, 1
+	switch {
+	case prev == nil:
+	case f.Class == Lost:
+		if prev.Class != Lost {
+			return prev // the earlier failure's backoff still holds
+		}
+	case prev.Class == f.Class:
+		f.Count = prev.Count + 1
+	}
+	return &f
+}
+
+func nextShards(prev *Outcome, run Run) map[string]Failure {
+	shards := map[string]Failure{}
+	for name, f := range prev.Shards {
+		shards[name] = f
+	}
+	for _, m := range run.Merged {
+		if f, ok := shards[m.Shard]; ok && m.Gen >= f.Generation {
+			delete(shards, m.Shard)
+		}
+	}
+	for _, sf := range run.Failures {
+		var before *Failure
+		if f, ok := shards[sf.Shard]; ok && f.Generation == sf.Generation {
+			before = &f
+		}
+		shards[sf.Shard] = *follow(before, sf.Failure, run.EndedMS)
+	}
+	if len(shards) == 0 {
+		return nil
+	}
+	return shards
+}
+
+// foldIntoGroup keeps the record bounded: more than 64 failing shards are one failure of their group. The mildest class
+// wins, so that nothing which may soon succeed waits an hour.
+func foldIntoGroup(next *Outcome, prev *Outcome) {
+	if len(next.Shards) <= namedShardsMax {
+		return
+	}
+	if next.Failure == nil {
+		names := sortedKeys(next.Shards)
+		f := next.Shards[names[0]]
+		for _, name := range names {
+			if o := next.Shards[name]; o.Delay() < f.Delay() {
+				f = o
+			}
+		}
+		f.Generation = 0
+		f.Message = fmt.Sprintf("%d shards fail, among them %s: %s", len(names), names[0], f.Message)
+		next.Failure = follow(prev.Failure, f, next.EndedMS)
+	}
+	next.Shards = nil
+}
+
+func clipped(s string) string {
+	if len(s) > messageBytesMax {
+		s = s[:messageBytesMax-3] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// Marshal is the record's JSON.
+func (o Outcome) Marshal() ([]byte, error) {
+	o.V = 1
+	return json.Marshal(o)
+}
+
+// ParseOutcome reads an outcome record; another version is refused.
+func ParseOutcome(value []byte) (Outcome, error) {
+	var o Outcome
+	if err := json.Unmarshal(value, &o); err != nil {
+		return Outcome{}, fmt.Errorf("outcome record is not JSON: %w", err)
+	}
+	if o.V != 1 {
+		return Outcome{}, fmt.Errorf("outcome record has version %d, and this program knows version 1", o.V)
+	}
+	return o, nil
+}
+
+// Blocked says whether a shard with this merged mark may not be tried yet, and because of what. It is what an executor
+// asks about the shards of the groups it has claimed.
+func (o Outcome) Blocked(shard string, merged uint64, nowMS int64) (Failure, bool) {
+	f, _, blocked := o.shardBlock(shard, merged, o.EndedMS, nowMS)
+	return f, blocked
+}
+
+// shardBlock is Blocked for an observer who saw the record at seenMS on its own clock; until is on that clock.
+func (o *Outcome) shardBlock(shard string, merged uint64, seenMS, nowMS int64) (f Failure, untilMS int64, blocked bool) {
+	f, ok := o.Shards[shard]
+	if !ok || (f.Generation > 0 && merged >= f.Generation) {
+		return Failure{}, 0, false
+	}
+	untilMS = o.retryAt(f, seenMS)
+	return f, untilMS, nowMS < untilMS
+}
+
+// groupBlock is the backoff of the whole group.
+func (o *Outcome) groupBlock(seenMS, nowMS int64) (untilMS int64, blocked bool) {
+	if o.Failure == nil {
+		return 0, false
+	}
+	untilMS = o.retryAt(*o.Failure, seenMS)
+	return untilMS, nowMS < untilMS
+}
+
+// retryAt moves a failure's time onto the observer's clock: it happened as long before seenMS as before EndedMS.
+func (o *Outcome) retryAt(f Failure, seenMS int64) int64 {
+	return seenMS - max(o.EndedMS-f.FailedMS, 0) + f.Delay().Milliseconds()
+}
+
+// heldUntil is until when a released group waits for its demand to change. A shard that failed waits for its own backoff
+// instead.
+func (o *Outcome) heldUntil(seenMS int64) int64 {
+	if o.More || o.Failure != nil {
+		return 0 // there is something to do, or the group's backoff says when
+	}
+	return seenMS + doubled(requeueDelay, o.Nothing).Milliseconds()
+}
