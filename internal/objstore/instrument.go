@@ -96,17 +96,22 @@ func (s *instrumented) Create(ctx context.Context, key string) (Upload, error) {
 type instrumentedUpload struct {
 	Upload
 	store *instrumented
+	ended bool // completed or aborted: an Abort after that sends nothing
 }
 
 func (u *instrumentedUpload) Complete(ctx context.Context) (Info, error) {
 	info, err := u.Upload.Complete(ctx)
 	u.store.count(OpComplete, err)
+	u.ended = err == nil
 	return info, err
 }
 
 func (u *instrumentedUpload) Abort(ctx context.Context) error {
 	err := u.Upload.Abort(ctx)
-	u.store.count(OpAbort, err)
+	if !u.ended {
+		u.store.count(OpAbort, err)
+		u.ended = true
+	}
 	return err
 }
 

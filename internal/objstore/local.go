@@ -103,7 +103,7 @@ func (l *Local) open(ctx context.Context, op, key string) (*os.File, Info, error
 	if err := checkKey(op, key); err != nil {
 		return nil, Info{}, err
 	}
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return nil, Info{}, fail(op, key, CodeIO, err)
 	}
 	f, err := os.Open(l.path(key))
@@ -270,7 +270,7 @@ func (l *Local) Delete(ctx context.Context, key string) error {
 		return failLocal(OpDelete, key, err)
 	}
 	defer current.Close()
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return failLocal(OpDelete, key, err)
 	}
 	if err := os.Remove(l.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -287,7 +287,7 @@ const lockPoll = 2 * time.Millisecond
 // another file under the name, so a lock counts only if the name still leads to the locked file.
 func (l *Local) lock(ctx context.Context, key string) (*os.File, Info, error) {
 	for {
-		if err := admitted(ctx); err != nil {
+		if err := Admitted(ctx); err != nil {
 			return nil, Info{}, err
 		}
 		f, err := os.Open(l.path(key))

@@ -126,7 +126,7 @@ func (l *Local) names(ctx context.Context, dir string, wanted func(string) bool)
 	defer f.Close()
 	var names []string
 	for {
-		if err := admitted(ctx); err != nil {
+		if err := Admitted(ctx); err != nil {
 			return nil, err
 		}
 		entries, err := f.ReadDir(readDirChunk)

@@ -26,7 +26,7 @@ type temp struct {
 // the creation and the lock; then another is made.
 func (l *Local) newTemp(ctx context.Context) (*temp, error) {
 	for {
-		if err := admitted(ctx); err != nil {
+		if err := Admitted(ctx); err != nil {
 			return nil, err
 		}
 		name := filepath.Join(l.root, tempDir, random.ID(l.random))
@@ -110,7 +110,7 @@ func (l *Local) link(ctx context.Context, t *temp, key string) (Info, Outcome, e
 	if err := l.makeDirs(dir); err != nil {
 		return Info{}, Refused, blockedDir(dir, err)
 	}
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return Info{}, Refused, err
 	}
 	err := os.Link(t.name, l.path(key))
@@ -138,7 +138,7 @@ func (l *Local) rename(ctx context.Context, t *temp, key string, after time.Time
 	if err := l.finish(t, after); err != nil {
 		return Info{}, Refused, err
 	}
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return Info{}, Refused, err
 	}
 	if err := os.Rename(t.name, l.path(key)); err != nil {
@@ -199,7 +199,7 @@ func (u *localUpload) Write(p []byte) (int, error) {
 	if u.ended {
 		return 0, fail(OpWrite, u.key, CodeInvalid, errUploadEnded)
 	}
-	if err := admitted(u.ctx); err != nil {
+	if err := Admitted(u.ctx); err != nil {
 		return 0, fail(OpWrite, u.key, CodeIO, err)
 	}
 	n, err := u.out.Write(p)
@@ -213,7 +213,7 @@ func (u *localUpload) Complete(ctx context.Context) (Info, error) {
 	if u.ended {
 		return Info{}, fail(OpComplete, u.key, CodeInvalid, errUploadEnded)
 	}
-	if err := admitted(u.ctx); err != nil {
+	if err := Admitted(u.ctx); err != nil {
 		return Info{}, fail(OpComplete, u.key, CodeIO, err)
 	}
 	if err := u.out.Flush(); err != nil {

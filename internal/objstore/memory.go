@@ -41,7 +41,7 @@ func (m *Memory) find(ctx context.Context, op, key string) (memoryObject, error)
 	if err := checkKey(op, key); err != nil {
 		return memoryObject{}, err
 	}
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return memoryObject{}, fail(op, key, CodeIO, err)
 	}
 	m.mu.RLock()
@@ -109,7 +109,7 @@ func (m *Memory) mutate(ctx context.Context, op, key string, body []byte, condit
 	body = bytes.Clone(body)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return refused(op, key, CodeIO, err)
 	}
 	o, exists := m.objects[key]
@@ -138,7 +138,7 @@ func (m *Memory) Delete(ctx context.Context, key string) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return fail(OpDelete, key, CodeIO, err)
 	}
 	if _, exists := m.objects[key]; exists {
@@ -154,7 +154,7 @@ func (m *Memory) List(ctx context.Context, req ListRequest) (Page, error) {
 	if err := checkList(&req); err != nil {
 		return Page{}, err
 	}
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return Page{}, fail(OpList, req.Prefix, CodeIO, err)
 	}
 	m.mu.RLock()
@@ -194,7 +194,7 @@ func (m *Memory) Create(ctx context.Context, key string) (Upload, error) {
 	if err := checkKey(OpCreate, key); err != nil {
 		return nil, err
 	}
-	if err := admitted(ctx); err != nil {
+	if err := Admitted(ctx); err != nil {
 		return nil, fail(OpCreate, key, CodeIO, err)
 	}
 	return &memoryUpload{memory: m, ctx: ctx, key: key}, nil
@@ -214,7 +214,7 @@ func (u *memoryUpload) Write(p []byte) (int, error) {
 	if u.ended {
 		return 0, fail(OpWrite, u.key, CodeInvalid, errUploadEnded)
 	}
-	if err := admitted(u.ctx); err != nil {
+	if err := Admitted(u.ctx); err != nil {
 		return 0, fail(OpWrite, u.key, CodeIO, err)
 	}
 	u.body = append(u.body, p...)
@@ -227,7 +227,7 @@ func (u *memoryUpload) Complete(ctx context.Context) (Info, error) {
 	}
 	u.memory.mu.Lock()
 	defer u.memory.mu.Unlock()
-	if err := errors.Join(admitted(u.ctx), admitted(ctx)); err != nil {
+	if err := errors.Join(Admitted(u.ctx), Admitted(ctx)); err != nil {
 		return Info{}, fail(OpComplete, u.key, CodeIO, err)
 	}
 	u.ended = true

@@ -73,6 +73,8 @@ func readBack(ctx context.Context, s Store, key string, body []byte, exists Resu
 		return exists
 	case errors.Is(err, ErrNotFound) && doubt == nil:
 		return exists // and deleted since; this request was refused all the same
+	case errors.Is(err, ErrNotFound):
+		return unknown(OpPutIfAbsent, key, CodeOf(doubt), fmt.Errorf("%w; sent again, the key existed, but it has been deleted since", doubt))
 	}
 	return unknown(OpPutIfAbsent, key, CodeOf(err), fmt.Errorf("the key exists, but whether the object is ours could not be read: %w", err))
 }

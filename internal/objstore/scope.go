@@ -124,9 +124,9 @@ func (s *Scope) admit(ctx context.Context) (_ context.Context, release func(), _
 	return context.WithValue(ctx, gateKey{}, gate), release, nil
 }
 
-// admitted returns why a request under ctx may not be sent now: the context's end or its scope's fence. Stores ask
-// right before each thing they send.
-func admitted(ctx context.Context) error {
+// Admitted returns why a request under ctx may not be sent now: the context's end or its scope's fence. It is for
+// implementations of [Store], which ask right before each thing they send.
+func Admitted(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
