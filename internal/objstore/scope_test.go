@@ -69,11 +69,11 @@ func TestADeadlineClosesWithoutATimerAndARenewalOpens(t *testing.T) {
 		c := clock.System()
 		scope := objstore.NewScope(objstore.NewMemory(c), c)
 		scope.SetDeadline(c.Mono() + 10*time.Second)
-		time.Sleep(10*time.Second - 1)
+		time.Sleep(10*time.Second - time.Nanosecond)
 		if r := scope.PutIfAbsent(t.Context(), "before", nil); r.Outcome != objstore.Applied {
 			t.Fatal(r)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if r := scope.PutIfAbsent(t.Context(), "at", nil); r.Outcome != objstore.Refused || !errors.Is(r.Err, objstore.ErrFenced) {
 			t.Fatal(r)
 		}
