@@ -31,9 +31,9 @@ type Hold struct {
 type pendingSeal struct {
 	next *Manifest
 	body []byte
-	// unanswered: a put went out and nobody knows. Until then the seal can simply be dropped.
-	unanswered bool
-	answer     objstore.Outcome
+	// sent: a put reached the store, or may have. Until then the seal can simply be dropped.
+	sent   bool
+	answer objstore.Outcome
 }
 
 // Claim takes the shard, creating it if needed, and fences whoever held it. The later of two claims wins: a claim that
@@ -178,10 +178,10 @@ func (h *Hold) drive(ctx context.Context) (Settlement, error) {
 		taken := errors.Is(res.Err, objstore.ErrExists)
 		switch {
 		case res.Outcome == objstore.Applied, res.Outcome == objstore.Refused && taken:
-			h.pending.answer = res.Outcome
+			h.pending.answer, h.pending.sent = res.Outcome, true
 		case res.Outcome == objstore.Unknown:
-			h.pending.unanswered = true
-		case !h.pending.unanswered:
+			h.pending.sent = true
+		case !h.pending.sent:
 			// Refused for a reason of its own, and nothing of this seal is on its way.
 			err := fmt.Errorf("put manifest version %d: %w", h.pending.next.Version, res.Err)
 			h.pending = nil
