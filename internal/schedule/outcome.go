@@ -99,10 +99,11 @@ type Outcome struct {
 	Kind        Kind               `json:"kind"`
 	Result      Result             `json:"result"`
 	EndedMS     int64              `json:"ended_ms"`
-	More        bool               `json:"more,omitempty"`    // it left something of this group that could be merged at once
-	Nothing     int                `json:"nothing,omitempty"` // executions in a row that found nothing to do
-	Failure     *Failure           `json:"failure,omitempty"` // of the whole group
-	Shards      map[string]Failure `json:"shards,omitempty"`  // of single shards
+	More        bool               `json:"more,omitempty"`        // it left something of this group that could be merged at once
+	LogVersion  int64              `json:"log_version,omitempty"` // newest version of the table's log it committed, or checkpointed; 0 = says nothing
+	Nothing     int                `json:"nothing,omitempty"`     // executions in a row that found nothing to do
+	Failure     *Failure           `json:"failure,omitempty"`     // of the whole group
+	Shards      map[string]Failure `json:"shards,omitempty"`      // of single shards
 }
 
 // ShardMark is how far an execution brought a shard.
@@ -125,6 +126,7 @@ type Run struct {
 	Kind        Kind
 	EndedMS     int64
 	More        bool
+	LogVersion  int64          // newest version it committed or, as a checkpoint, covered; 0 = none
 	Merged      []ShardMark    // shards of this group whose merged mark is now Gen
 	Did         bool           // something was done: a commit for this group, or maintenance
 	Failures    []ShardFailure // shards of this group that failed
@@ -139,7 +141,7 @@ func Next(prev *Outcome, run Run) Outcome {
 	}
 	next := Outcome{
 		V: 1, Execution: run.Execution, Executor: run.Executor, Incarnation: max(run.Incarnation, prev.Incarnation),
-		Kind: run.Kind, Result: resultOf(run), EndedMS: run.EndedMS, More: run.More,
+		Kind: run.Kind, Result: resultOf(run), EndedMS: run.EndedMS, More: run.More, LogVersion: run.LogVersion,
 	}
 	if next.Result == ResultNothing {
 		next.Nothing = prev.Nothing + 1

@@ -1,0 +1,316 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"tidemark/internal/clock"
+	"tidemark/internal/etcd"
+	"tidemark/internal/objstore"
+	"tidemark/internal/random"
+)
+
+const (
+	// rootKey says who may schedule a root.
+	rootKey = "_tidemark/root.json"
+	// beatEvery is how often the owner of slot 0 gives a sign of life on storage, and rootEvery how often every master
+	// reads root.json again.
+	beatEvery = 20 * time.Second
+	rootEvery = 30 * time.Second
+	// beatWatch is how long a cluster that finds its etcd empty watches another's beats: four of them and some.
+	beatWatch = 90 * time.Second
+	// beatPoll is how often it looks meanwhile.
+	beatPoll = 10 * time.Second
+	// claimsMax bounds how often a claim starts over because others claim at the same time.
+	claimsMax = 8
+)
+
+// Cluster is the record P/cluster, and what root.json says besides.
+type Cluster struct {
+	V     int    `json:"v"`
+	Name  string `json:"name"`
+	ID    string `json:"id"`
+	Root  string `json:"root"` // as the first master wrote it; for people
+	Slots int    `json:"slots"`
+}
+
+// rootClaim is root.json.
+type rootClaim struct {
+	Format int    `json:"format"`
+	Nonce  string `json:"nonce"`
+	Name   string `json:"cluster"`
+	ID     string `json:"id"`
+}
+
+// RootHeldError says that another cluster schedules this root.
+type RootHeldError struct {
+	Root   string
+	Name   string // of the holder
+	ID     string
+	Reason string
+}
+
+// Code is the error's stable code.
+func (e *RootHeldError) Code() string { return "root_held" }
+
+func (e *RootHeldError) Error() string {
+	return fmt.Sprintf("root %s is scheduled by cluster %q (id %s), %s; give this master that cluster's etcd and name, "+
+		"or, once that cluster is stopped for good, delete %s under the root", e.Root, e.Name, e.ID, e.Reason, rootKey)
+}
+
+// claimer makes a cluster the one that schedules a root: the record in etcd and root.json name the same id, which no two
+// etcd clusters ever share.
+type claimer struct {
+	kv    clientv3.KV
+	keys  etcd.Keys
+	store objstore.Store
+	clock clock.Clock
+	rand  random.Source
+	log   hclog.Logger
+	watch time.Duration // beatWatch
+}
+
+// claim returns the cluster's record, creating what is missing. held is the record that this process held before, nil at
+// its start: a running master whose etcd was wiped puts back the id it holds.
+//
+//  1. P/cluster exists: name and number of slots must be ours; root.json must carry its id, and is created if missing.
+//  2. It does not, and root.json is missing or carries the id we hold: create both.
+//  3. It does not, and root.json is another cluster's by name: refused.
+//  4. It does not, and root.json carries our name: an etcd that lost everything, or a second cluster of the same name.
+//     Watch its beats; if they move, refused; else replace root.json under a new id.
+func (c *claimer) claim(ctx context.Context, name string, slots int, held *Cluster) (Cluster, error) {
+	for range claimsMax {
+		record, err := c.record(ctx)
+		if err != nil {
+			return Cluster{}, err
+		}
+		root, etag, err := c.root(ctx)
+		if err != nil {
+			return Cluster{}, err
+		}
+		var done bool
+		switch {
+		case record != nil:
+			if record.Name != name {
+				return Cluster{}, fmt.Errorf("etcd prefix %s belongs to cluster %q and this master is of cluster %q; give it another prefix",
+					c.keys.Prefix, record.Name, name)
+			}
+			done, err = c.claimRoot(ctx, root, *record)
+			if done {
+				return *record, err
+			}
+		case root == nil || held != nil && root.ID == held.ID:
+			err = c.create(ctx, root, Cluster{V: 1, Name: name, ID: c.idOf(held), Root: c.store.URL(), Slots: slots})
+		case root.Name != name:
+			return Cluster{}, &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID, Reason: "which is not this one"}
+		default:
+			err = c.takeOver(ctx, *root, etag, slots)
+		}
+		if err != nil {
+			return Cluster{}, err
+		}
+	}
+	return Cluster{}, fmt.Errorf("cluster %q kept changing while its root was claimed; start the master again", name)
+}
+
+func (c *claimer) idOf(held *Cluster) string {
+	if held != nil {
+		return held.ID
+	}
+	return random.ID(c.rand)
+}
+
+// record reads P/cluster; nil if there is none.
+func (c *claimer) record(ctx context.Context) (*Cluster, error) {
+	answer, err := c.kv.Get(ctx, c.keys.Cluster())
+	if err != nil {
+		return nil, fmt.Errorf("reading %s from etcd: %w", c.keys.Cluster(), err)
+	}
+	if len(answer.Kvs) == 0 {
+		return nil, nil
+	}
+	var record Cluster
+	if err := json.Unmarshal(answer.Kvs[0].Value, &record); err != nil {
+		return nil, fmt.Errorf("%s in etcd is damaged: %w", c.keys.Cluster(), err)
+	}
+	if record.V != 1 || record.Slots < 1 || record.ID == "" {
+		return nil, fmt.Errorf("%s in etcd has version %d and %d slots; this program knows version 1", c.keys.Cluster(), record.V, record.Slots)
+	}
+	return &record, nil
+}
+
+// root reads root.json; nil if there is none.
+func (c *claimer) root(ctx context.Context) (*rootClaim, string, error) {
+	body, info, err := c.store.Get(ctx, rootKey)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("reading %s of root %s: %w", rootKey, c.store.URL(), err)
+	}
+	var root rootClaim
+	if err := json.Unmarshal(body, &root); err != nil {
+		return nil, "", fmt.Errorf("%s of root %s is damaged: %w", rootKey, c.store.URL(), err)
+	}
+	if root.Format != 1 || root.ID == "" {
+		return nil, "", fmt.Errorf("%s of root %s has format %d, and this program knows format 1", rootKey, c.store.URL(), root.Format)
+	}
+	return &root, info.ETag, nil
+}
+
+// claimRoot compares root.json with the cluster's record, or creates it; done says that the record may be used.
+func (c *claimer) claimRoot(ctx context.Context, root *rootClaim, record Cluster) (done bool, err error) {
+	if root == nil {
+		return false, c.putRoot(ctx, record)
+	}
+	if root.ID != record.ID {
+		return true, &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID,
+			Reason: "and this etcd holds the record of id " + record.ID}
+	}
+	return true, nil
+}
+
+func (c *claimer) putRoot(ctx context.Context, record Cluster) error {
+	body, err := json.Marshal(rootClaim{Format: 1, Nonce: random.ID(c.rand), Name: record.Name, ID: record.ID})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", rootKey, err)
+	}
+	r := objstore.PutOnce(ctx, c.store, rootKey, body, objstore.Retry{Clock: c.clock, Random: c.rand})
+	if r.Err != nil && !errors.Is(r.Err, objstore.ErrExists) {
+		return fmt.Errorf("claiming root %s: %w", c.store.URL(), r.Err)
+	}
+	return nil // whoever was first is found by the next round
+}
+
+// create writes root.json, if it is missing, and then P/cluster. Both may be lost to another master; the next round
+// reads what stands.
+func (c *claimer) create(ctx context.Context, root *rootClaim, record Cluster) error {
+	if root == nil {
+		if err := c.putRoot(ctx, record); err != nil {
+			return err
+		}
+		var err error
+		if root, _, err = c.root(ctx); err != nil {
+			return err
+		}
+		if root == nil || root.ID != record.ID {
+			return nil
+		}
+	}
+	return c.createRecord(ctx, record)
+}
+
+func (c *claimer) createRecord(ctx context.Context, record Cluster) error {
+	value, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", c.keys.Cluster(), err)
+	}
+	_, err = etcd.Commit(ctx, c.kv, etcd.Txn{
+		If:   []clientv3.Cmp{etcd.Absent(c.keys.Cluster())},
+		Then: []clientv3.Op{clientv3.OpPut(c.keys.Cluster(), string(value))},
+	})
+	if err != nil && !errors.Is(err, etcd.ErrUnknown) {
+		return fmt.Errorf("creating %s in etcd: %w", c.keys.Cluster(), err)
+	}
+	return nil
+}
+
+// takeOver replaces a root.json of our own name whose cluster gives no sign of life.
+func (c *claimer) takeOver(ctx context.Context, root rootClaim, etag string, slots int) error {
+	c.log.Warn("etcd holds nothing of this cluster, and the root was claimed by a cluster of the same name: watching whether it lives",
+		"id", root.ID, "for", c.watch)
+	before, err := lastBeat(ctx, c.store, root.ID)
+	if err != nil {
+		return err
+	}
+	for waited := time.Duration(0); waited < c.watch; waited += min(beatPoll, c.watch) {
+		if err := c.clock.Sleep(ctx, min(beatPoll, c.watch)); err != nil {
+			return err
+		}
+		now, err := lastBeat(ctx, c.store, root.ID)
+		if err != nil {
+			return err
+		}
+		if now != before {
+			return &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID, Reason: "whose masters are running with another etcd"}
+		}
+		if record, err := c.record(ctx); err != nil || record != nil {
+			return err // a running master has put its record back, or another one was faster
+		}
+	}
+	record := Cluster{V: 1, Name: root.Name, ID: random.ID(c.rand), Root: c.store.URL(), Slots: slots}
+	body, err := json.Marshal(rootClaim{Format: 1, Nonce: random.ID(c.rand), Name: record.Name, ID: record.ID})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", rootKey, err)
+	}
+	r := objstore.Replace(ctx, c.store, rootKey, body, etag, objstore.Retry{Clock: c.clock, Random: c.rand})
+	switch {
+	case r.Err == nil:
+		return c.createRecord(ctx, record)
+	case errors.Is(r.Err, objstore.ErrMismatch):
+		return nil
+	}
+	return fmt.Errorf("claiming root %s: %w", c.store.URL(), r.Err)
+}
+
+// A beat is a fresh object per sign of life, so that giving one is a plain put that needs no condition.
+func beatPrefix(id string) string { return "_tidemark/lease/" + id + "/beat-" }
+
+func beatKey(id string, n uint64) string { return fmt.Sprintf("%s%020d.json", beatPrefix(id), n) }
+
+// lastBeat is the number of a cluster's newest beat; 0 if it gave none.
+func lastBeat(ctx context.Context, s objstore.Store, id string) (uint64, error) {
+	beats, err := listBeats(ctx, s, id)
+	if err != nil || len(beats) == 0 {
+		return 0, err
+	}
+	return slices.Max(beats), nil
+}
+
+func listBeats(ctx context.Context, s objstore.Store, id string) ([]uint64, error) {
+	var beats []uint64
+	for info, err := range objstore.ListAll(ctx, s, beatPrefix(id)) {
+		if err != nil {
+			return nil, fmt.Errorf("looking for signs of life of cluster %s: %w", id, err)
+		}
+		text := strings.TrimSuffix(strings.TrimPrefix(info.Key, beatPrefix(id)), ".json")
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+			beats = append(beats, n)
+		}
+	}
+	return beats, nil
+}
+
+// beat gives one sign of life and removes the older ones.
+func beat(ctx context.Context, s objstore.Store, id string, retry objstore.Retry) error {
+	beats, err := listBeats(ctx, s, id)
+	if err != nil {
+		return err
+	}
+	var newest uint64
+	if len(beats) > 0 {
+		newest = slices.Max(beats)
+	}
+	r := objstore.PutOnce(ctx, s, beatKey(id, newest+1), fmt.Appendf(nil, `{"v":1,"nonce":%q}`, random.ID(retry.Random)), retry)
+	if r.Err != nil && !errors.Is(r.Err, objstore.ErrExists) {
+		return fmt.Errorf("giving a sign of life of cluster %s: %w", id, r.Err)
+	}
+	for _, n := range beats {
+		if n == newest {
+			continue // a watcher that has just seen it must not take its absence for a move
+		}
+		if err := s.Delete(ctx, beatKey(id, n)); err != nil {
+			return fmt.Errorf("removing an old sign of life of cluster %s: %w", id, err)
+		}
+	}
+	return nil
+}
