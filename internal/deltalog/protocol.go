@@ -3,6 +3,7 @@ package deltalog
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -93,6 +94,53 @@ func withFeature(list []string, feature string) []string {
 	list = append(slices.Clone(list), feature)
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// WithSchema returns the metadata and protocol of a commit that gives the table another schema: with the features, and
+// the property, that its types and recorded type changes require. The protocol is nil if it need not change.
+func (s *Snapshot) WithSchema(schemaString string) (*Metadata, *Protocol, error) {
+	m, p := s.Metadata, s.Protocol
+	m.SchemaString = schemaString
+	needs, err := schemaFeatures(schemaString)
+	if err != nil {
+		return nil, nil, &UnsupportedError{s.table, "a schema that cannot be understood", err.Error()}
+	}
+	for feature := range needs {
+		if !p.Has(feature) {
+			p = p.With(feature)
+		}
+	}
+	if _, widened := needs[FeatureTypeWidening]; widened && m.Configuration[propertyTypeWidening] != "true" {
+		m.Configuration = maps.Clone(m.Configuration)
+		m.Configuration[propertyTypeWidening] = "true"
+	}
+	if p.Equal(s.Protocol) {
+		return &m, nil, nil
+	}
+	return &m, &p, nil
+}
+
+const (
+	propertyTypeWidening = "delta.enableTypeWidening"
+	metadataTypeChanges  = "delta.typeChanges"
+)
+
+// schemaFeatures are the features that a schema requires, each with a column that does.
+func schemaFeatures(schemaString string) (map[string]string, error) {
+	var root any
+	if err := json.Unmarshal([]byte(schemaString), &root); err != nil {
+		return nil, err
+	}
+	needs := map[string]string{}
+	return needs, walkSchema(root, "", func(column string, metadata map[string]any, primitive string) error {
+		if primitive == "timestamp_ntz" {
+			needs[FeatureTimestampNTZ] = column
+		}
+		if metadata[metadataTypeChanges] != nil {
+			needs[FeatureTypeWidening] = column
+		}
+		return nil
+	})
 }
 
 // Has reports whether the protocol lists a feature for writers.
@@ -206,14 +254,20 @@ func writableSchema(table string, p Protocol, schemaString string) error {
 	if err := json.Unmarshal([]byte(schemaString), &root); err != nil {
 		return &UnsupportedError{table, "a schema that cannot be understood", err.Error()}
 	}
-	return walkSchema(root, "", func(column string, metadata map[string]any, primitive string) error {
+	needs, err := schemaFeatures(schemaString)
+	if err != nil {
+		return err
+	}
+	for _, feature := range []string{FeatureTimestampNTZ, FeatureTypeWidening} {
+		if column, ok := needs[feature]; ok && !p.Has(feature) {
+			return &UnsupportedError{table, "column " + column, "its type needs the feature " + feature + ", which the protocol does not list as it must; add it with the engine that made the column"}
+		}
+	}
+	return walkSchema(root, "", func(column string, metadata map[string]any, _ string) error {
 		for _, r := range refusedInColumns {
 			if v, ok := metadata[r.key]; ok && v != nil {
 				return &UnsupportedError{table, fmt.Sprintf("%s on column %s (%s)", r.what, column, r.key), "Tidemark does not evaluate SQL; remove it from the column"}
 			}
-		}
-		if primitive == "timestamp_ntz" && !p.Has(FeatureTimestampNTZ) {
-			return &UnsupportedError{table, "timestamps without zone in column " + column, "its protocol does not list timestampNtz, as it must; upgrade the table's protocol"}
 		}
 		return nil
 	})

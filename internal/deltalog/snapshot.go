@@ -51,6 +51,9 @@ const (
 	markWeight      = 100
 )
 
+// Table is the name of the table.
+func (s *Snapshot) Table() string { return s.table }
+
 // Files yields the data files in the order of their paths.
 func (s *Snapshot) Files() iter.Seq[Add] {
 	return func(yield func(Add) bool) {
