@@ -15,6 +15,8 @@ var (
 	// ErrNoSpace: etcd is out of space; only deletes pass until an operator makes some. It always comes with
 	// ErrUnknown: the txn that fills etcd up is applied and answered like those that are then turned away.
 	ErrNoSpace = errors.New("etcd is out of space, only deletes pass: compact, defragment and disarm its alarm")
+	// ErrReplaced: etcd is another cluster than before, or has gone back in time. What was learned from it is void.
+	ErrReplaced = errors.New("etcd was replaced: another cluster id, or a lower revision than seen before")
 )
 
 // notApplied are the answers of etcd that come with certainty: the txn was turned away before any of it was applied.
