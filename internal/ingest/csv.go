@@ -128,7 +128,8 @@ type csvColumn struct {
 	b      array.Builder
 	text   appendText
 	nested *jsonColumn
-	isText bool
+	// holdsEmpty: the type has an empty value, which "" is.
+	holdsEmpty bool
 }
 
 func openCSV(ctx context.Context, in *input, env readerEnv) (_ reader, err error) {
@@ -157,7 +158,10 @@ func openCSV(ctx context.Context, in *input, env readerEnv) (_ reader, err error
 		}
 		c := csvColumn{b: r.builder.Field(i)}
 		c.text = textAppender(c.b)
-		_, c.isText = c.b.(*array.StringBuilder)
+		switch c.b.(type) {
+		case *array.StringBuilder, *array.BinaryBuilder:
+			c.holdsEmpty = true
+		}
 		if c.text == nil {
 			if c.nested, err = newJSONColumn(name, nil, c.b); err != nil {
 				return nil, &Error{Code: CodeSchemaClash, File: in.name, Err: err}
@@ -201,10 +205,10 @@ func (r *csvReader) next(ctx context.Context) (arrow.Record, error) {
 	return r.builder.NewRecord(), nil
 }
 
-// add appends a field. Nothing is null; "" is an empty string where the column is one, and null elsewhere.
+// add appends a field. Nothing is null; "" is empty where the type has an empty value, and null elsewhere.
 func (c *csvColumn) add(field csvField) error {
 	switch {
-	case len(field.text) == 0 && !(field.quoted && c.isText):
+	case len(field.text) == 0 && !(field.quoted && c.holdsEmpty):
 		c.b.AppendNull()
 		return nil
 	case c.nested != nil:
