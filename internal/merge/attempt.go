@@ -1,0 +1,158 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"tidemark/internal/deltalog"
+	"tidemark/internal/parquetfile"
+	"tidemark/internal/shardmanifest"
+)
+
+// attempt turns the plan of one commit into files that are not committed yet.
+type attempt struct {
+	*execution
+	shape          shape
+	target         int64 // bytes at which a data file is full
+	rowGroupBytes  int64
+	indexedColumns int
+	share          int64 // of the budget, for each job
+}
+
+// key is the store's key of a path in the table.
+func (x *execution) key(path string) string { return x.req.Table + "/" + path }
+
+// job is a part of an attempt that runs by itself: a piece of an append, or a bucket.
+type job interface {
+	// run writes the job's files. If it fails for some shards alone, the error is their stops.
+	run(context.Context) (result, error)
+	backlogs() []backlog
+	// with is the same job for less.
+	with([]backlog) job
+}
+
+// stops are the shards that cannot be merged any further for now, each with the failure of the generation at which it
+// stops. They are what a job fails with when the rest can go on without them.
+type stops map[string]*Error
+
+func (s stops) Error() string {
+	errs := make([]error, 0, len(s))
+	for _, shard := range slices.Sorted(maps.Keys(s)) {
+		errs = append(errs, s[shard])
+	}
+	return errors.Join(errs...).Error()
+}
+
+// add takes in a failure if it is a shard's own, and keeps the earliest of each shard.
+func (s *stops) add(err error) bool {
+	var found stops
+	var e *Error
+	switch {
+	case errors.As(err, &found):
+	case errors.As(err, &e) && e.Shard != "":
+		found = stops{e.Shard: e}
+	default:
+		return false
+	}
+	if *s == nil {
+		*s = stops{}
+	}
+	for shard, e := range found {
+		if old, ok := (*s)[shard]; !ok || e.Generation < old.Generation {
+			(*s)[shard] = e
+		}
+	}
+	return true
+}
+
+// cut is what remains of backlogs before the generations at which their shards stop.
+func (s stops) cut(backlogs []backlog) (out []backlog, changed bool) {
+	for _, b := range backlogs {
+		if e, ok := s[b.shard]; ok && b.through() >= e.Generation {
+			changed = true
+			if e.Generation <= b.mark+1 {
+				continue
+			}
+			b = b.before(e.Generation)
+		}
+		out = append(out, b)
+	}
+	return out, changed
+}
+
+// execute runs the jobs, as many at once as there are lanes. A job that holds a generation at or past a shard's stop is
+// cut there and run again, its files thrown away: nothing of a damaged generation, or of what follows it, may be
+// committed. Every pass stops at least one shard at an earlier generation than before, so passes are bounded.
+func (a *attempt) execute(ctx context.Context, jobs []job) ([]result, stops, error) {
+	var stopped stops
+	results := make([]result, len(jobs))
+	todo := make([]int, len(jobs))
+	for i := range jobs {
+		todo[i] = i
+	}
+	for len(todo) > 0 {
+		failures := make([]error, len(jobs))
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(a.Lanes)
+		for _, i := range todo {
+			g.Go(func() (err error) {
+				results[i], err = jobs[i].run(gctx)
+				if new(stops).add(err) {
+					failures[i] = err
+					return nil
+				}
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return nil, nil, err
+		}
+		todo = todo[:0]
+		for _, err := range failures {
+			if err != nil {
+				stopped.add(err)
+			}
+		}
+		for i, j := range jobs {
+			rest, changed := stopped.cut(j.backlogs())
+			if !changed {
+				continue
+			}
+			a.discard(ctx, results[i].adds)
+			results[i], jobs[i] = result{}, j.with(rest)
+			if len(rest) > 0 {
+				todo = append(todo, i)
+			}
+		}
+	}
+	return results, stopped, nil
+}
+
+// discard deletes files that will not be committed. What cannot be deleted now is tried again at the end.
+func (a *attempt) discard(ctx context.Context, adds []deltalog.Add) {
+	for _, add := range adds {
+		if a.mayDelete && a.Store.Delete(ctx, a.key(add.Path)) == nil {
+			a.files.forget(a.key(add.Path))
+		}
+	}
+}
+
+// openGeneration opens a generation's file; its checksum is compared when it is read.
+func (a *attempt) openGeneration(ctx context.Context, g shardmanifest.Generation) (*parquetfile.Reader, error) {
+	return parquetfile.OpenReader(ctx, a.store, a.key(g.Path), parquetfile.ReaderOptions{
+		Mem: a.shape.mem, BatchRows: batchRowsMax, Size: g.Bytes, XXH3: g.XXH3,
+	})
+}
+
+func (a *attempt) openBase(ctx context.Context, add deltalog.Add) (*parquetfile.Reader, error) {
+	return parquetfile.OpenReader(ctx, a.store, a.key(add.Path), parquetfile.ReaderOptions{
+		Mem: a.shape.mem, BatchRows: batchRowsMax, Size: add.Size,
+	})
+}
+
+// reserved is what a job needs besides its open generations: one open base file, and the row group being written.
+func (a *attempt) reserved() int64 { return 3 * a.rowGroupBytes }

@@ -1,0 +1,145 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"tidemark/internal/deltalog"
+	"tidemark/internal/objstore"
+	"tidemark/internal/parquetfile"
+	"tidemark/internal/shardmanifest"
+)
+
+// eagerBytesMax is the size up to which a generation is decoded when it is opened: then what it takes in memory is
+// known instead of estimated, which is what lets hundreds of small generations be merged at once, and several are
+// decoded side by side.
+const eagerBytesMax = 1 << 20
+
+// input is an open generation of an upsert table, as a sorted run.
+type input struct {
+	generation uint64
+	memory     int64 // bytes held while it is open, about
+	reader     *parquetfile.Reader
+	decoded    []*block // of a small generation, all of it
+	blocks     *blocks
+	meter      *meter
+}
+
+func (j *upsertJob) openInput(ctx context.Context, g shardmanifest.Generation) (*input, error) {
+	in := &input{generation: g.Number, meter: j.meter}
+	if g.Rows == 0 {
+		return in, nil
+	}
+	var err error
+	if in.blocks, err = newBlocks(j.shape); err != nil {
+		return nil, err
+	}
+	if in.reader, err = j.openGeneration(ctx, g); err != nil {
+		return nil, err
+	}
+	in.memory = in.reader.MemoryEstimate()
+	if g.Bytes > eagerBytesMax {
+		return in, nil
+	}
+	for {
+		b, err := in.decode(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			in.close()
+			return nil, err
+		}
+		in.decoded = append(in.decoded, b)
+	}
+	_ = in.reader.Close() // it was only read
+	in.reader, in.memory = nil, 0
+	for _, b := range in.decoded {
+		in.memory += b.size
+	}
+	return in, nil
+}
+
+// next is the next block; io.EOF at the end.
+func (in *input) next(ctx context.Context) (*block, error) {
+	if in.reader != nil {
+		return in.decode(ctx)
+	}
+	if len(in.decoded) == 0 {
+		return nil, io.EOF
+	}
+	b := in.decoded[0]
+	in.decoded = in.decoded[1:]
+	return b, nil
+}
+
+func (in *input) decode(ctx context.Context) (*block, error) {
+	rec, err := in.reader.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer rec.Release()
+	in.meter.add(Progress{RowsRead: rec.NumRows()})
+	return in.blocks.of(ctx, rec)
+}
+
+func (in *input) close() {
+	if in.reader != nil {
+		_ = in.reader.Close() // it was only read
+	}
+	for _, b := range in.decoded {
+		b.release()
+	}
+	in.reader, in.decoded = nil, nil
+}
+
+func closeAll(inputs []*input) {
+	for _, in := range inputs {
+		if in != nil {
+			in.close()
+		}
+	}
+}
+
+// baseBlocks gives the blocks of a base file.
+func (j *upsertJob) baseBlocks(f baseFile) source[*block] {
+	return func(ctx context.Context, give func(*block) error) error {
+		blocks, err := newBlocks(j.shape)
+		if err != nil {
+			return err
+		}
+		in := &input{blocks: blocks, meter: j.meter}
+		defer in.close()
+		if in.reader, err = j.openBase(ctx, f.add); err != nil {
+			return j.failedBase(f.add.Path, err)
+		}
+		for {
+			b, err := in.decode(ctx)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return j.failedBase(f.add.Path, err)
+			}
+			if err := give(b); err != nil {
+				b.release()
+				return err
+			}
+		}
+	}
+}
+
+// failedBase is the failure of a base file: it stops the bucket.
+func (j *upsertJob) failedBase(path string, err error) error {
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		// Another commit has replaced the file and a vacuum has taken it, or it is lost. A fresh plan knows.
+		return &deltalog.PlanAgainError{Table: j.req.Table, Reason: "base file " + path + " is gone"}
+	case storeFailed(err):
+		return err
+	}
+	return &Error{
+		Table: j.req.Table, Shard: j.take.shard, Generation: j.take.mark + 1, Class: Data, Code: CodeBaseDamaged, Err: err,
+	}
+}
