@@ -100,7 +100,7 @@ func mustSeal(t testing.TB, w *Writer) Sealed {
 
 func latest(t testing.TB, s objstore.Store, tbl *table.Table, shard string) *shardmanifest.Manifest {
 	t.Helper()
-	m, err := shardmanifest.Open(s, tbl.Name, tbl.ID, shard, shardmanifest.Options{Clock: clock.System(), Random: random.New()}).Latest(t.Context())
+	m, err := chainOf(s, tbl, shard).Latest(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,4 +302,29 @@ func TestOnlyTheRowsOfASliceCountAgainstTheBuffer(t *testing.T) {
 	if got, want := recordBytes(part), recordBytes(ids(t, 501, 10)); got != want {
 		t.Fatalf("%d bytes for a slice, %d for the same rows", got, want)
 	}
+}
+
+func chainOf(s objstore.Store, tbl *table.Table, shard string) *shardmanifest.Chain {
+	return shardmanifest.Open(s, tbl.Name, tbl.ID, shard, shardmanifest.Options{Clock: clock.System(), Random: random.New()})
+}
+
+// trimTo does what cleanup does once executors have merged up to a mark.
+func trimTo(t testing.TB, s objstore.Store, tbl *table.Table, shard string, merged uint64) {
+	t.Helper()
+	if _, err := chainOf(s, tbl, shard).Trim(t.Context(), merged); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cleanChain(t testing.TB, s objstore.Store, tbl *table.Table, shard string) int {
+	t.Helper()
+	garbage, err := chainOf(s, tbl, shard).Garbage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted, _, err := chainOf(s, tbl, shard).Clean(t.Context(), garbage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return deleted
 }
