@@ -1,5 +1,4 @@
-// Package objstore is the edge to object storage: one small set of operations over memory and local disk, and whatever
-// else implements [Store].
+// Package objstore is the edge to object storage: one small set of operations over memory, local disk and S3.
 //
 // It guarantees:
 //
@@ -18,6 +17,6 @@
 //   - authors: every small record carries a nonce, so equal bytes at a key are the author's own and nobody else's;
 //   - uploads going to fresh names. What Complete does to an object that exists already is not defined.
 //
-// Files: store.go is the contract, errors.go the errors; memory.go and local*.go are the stores; once.go settles
-// outcomes; scope.go fences; probe.go tests a root; instrument.go counts requests.
+// Files: store.go is the contract, errors.go the errors; memory.go, local*.go and s3*.go are the stores; once.go
+// settles outcomes; scope.go fences; probe.go tests a root; instrument.go counts requests.
 package objstore

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Code names the reason of an [Error]. Codes are stable: they appear in metrics, outcomes and the API, and classes of
@@ -107,8 +109,8 @@ func checkPath(op, path string, prefix bool) error {
 	if len(path) > keyBytesMax {
 		return fail(op, path, CodeInvalid, fmt.Errorf("longer than %d bytes", keyBytesMax))
 	}
-	if strings.ContainsRune(path, 0) {
-		return fail(op, path, CodeInvalid, errors.New("contains a NUL byte"))
+	if !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl) {
+		return fail(op, path, CodeInvalid, errors.New("contains control characters or is not UTF-8")) // S3 lists keys in XML
 	}
 	for rest, more := path, true; more; {
 		var segment string

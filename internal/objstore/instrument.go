@@ -8,25 +8,41 @@ import (
 )
 
 // Instrument counts the operations on a store in tidemark_objstore_operations_total, by op and outcome. Outcomes are
-// applied, refused and unknown for conditional mutations, and ok or the error's code for everything else. Several
-// stores may share one registry.
+// applied, refused and unknown for conditional mutations, and ok or the error's code for everything else. On S3 it also
+// counts every attempt that is sent, in tidemark_s3_requests_total by op and HTTP status ("none" without an answer):
+// those are the requests that are paid for. Several stores may share one registry.
 func Instrument(s Store, reg prometheus.Registerer) (Store, error) {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+	operations, err := register(reg, prometheus.CounterOpts{
 		Name: "tidemark_objstore_operations_total",
 		Help: "Object store operations by kind and outcome.",
-	}, []string{"op", "outcome"})
-	if err := reg.Register(vec); err != nil {
-		var already prometheus.AlreadyRegisteredError
-		if !errors.As(err, &already) {
-			return nil, err
-		}
-		existing, ok := already.ExistingCollector.(*prometheus.CounterVec)
-		if !ok {
-			return nil, err
-		}
-		vec = existing
+	}, "op", "outcome")
+	if err != nil {
+		return nil, err
 	}
-	return &instrumented{Store: s, operations: vec}, nil
+	if s3, ok := s.(*S3); ok {
+		requests, err := register(reg, prometheus.CounterOpts{
+			Name: "tidemark_s3_requests_total",
+			Help: "HTTP requests sent to S3, retries and parts included, by the operation they belong to and the status of the answer.",
+		}, "op", "status")
+		if err != nil {
+			return nil, err
+		}
+		s3.requests.Store(requests)
+	}
+	return &instrumented{Store: s, operations: operations}, nil
+}
+
+// register registers a counter, or finds the one that another store has registered.
+func register(reg prometheus.Registerer, o prometheus.CounterOpts, labels ...string) (*prometheus.CounterVec, error) {
+	vec := prometheus.NewCounterVec(o, labels)
+	err := reg.Register(vec)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(*prometheus.CounterVec); ok {
+			return existing, nil
+		}
+	}
+	return vec, err
 }
 
 type instrumented struct {

@@ -23,11 +23,13 @@ type Options struct {
 	// CreateRoot makes the directory of a local root that does not exist. Only `tidemark dev` asks for it: elsewhere a
 	// missing root is more likely a mistyped one.
 	CreateRoot bool
+
+	S3 S3Options // of s3:// roots
 }
 
-// Open opens a root: a directory (a path or file:///path) or mem:// for a fresh store in memory. It creates nothing
-// unless told to, and does not [Probe]. A root that is missing or cannot be written is an error that says so, with
-// CodeBadRoot.
+// Open opens a root: a directory (a path or file:///path), s3://bucket/prefix, or mem:// for a fresh store in memory. It
+// creates nothing unless told to, and does not [Probe]. A root that is missing or cannot be used is an error that says
+// so, with CodeBadRoot.
 func Open(ctx context.Context, root string, o Options) (Store, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, fail(opOpen, root, CodeCancelled, err)
@@ -51,8 +53,14 @@ func Open(ctx context.Context, root string, o Options) (Store, error) {
 			return nil, badRoot(root, errors.New("a root in memory has no name; write mem://"))
 		}
 		return NewMemory(o.Clock), nil
+	case "s3":
+		s, err := openS3(ctx, root, o)
+		if err != nil {
+			return nil, err // not a nil *S3 in a Store
+		}
+		return s, nil
 	}
-	return nil, badRoot(root, fmt.Errorf("unknown kind of root %q; use a directory, file:///directory or mem://", scheme+"://"))
+	return nil, badRoot(root, fmt.Errorf("unknown kind of root %q; use a directory, file:///directory, s3://bucket/prefix or mem://", scheme+"://"))
 }
 
 func openLocal(root, dir string, o Options) (Store, error) {

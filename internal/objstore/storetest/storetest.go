@@ -138,7 +138,7 @@ func replaceNeedsVersion(t *testing.T, s objstore.Store) {
 			t.Fatalf("the ETag %q has been there before", etag)
 		}
 		seen[etag] = true
-		body := fmt.Sprintf("version %d", i%10)
+		body := fmt.Sprintf("version %d", i)
 		r := s.ReplaceIfMatch(ctx, "m/root.json", []byte(body), etag)
 		if r.Outcome != objstore.Applied {
 			t.Fatalf("replace %d: %v %v", i, r.Outcome, r.Err)
@@ -148,9 +148,6 @@ func replaceNeedsVersion(t *testing.T, s objstore.Store) {
 			t.Fatalf("the ETag read, %q, is not the one replaced, %q", got.ETag, r.Info.ETag)
 		}
 		etag = r.Info.ETag
-		if i == 9 {
-			seen = map[string]bool{} // bodies, and so S3's ETags, repeat from here on
-		}
 	}
 	wantRefused(t, s.ReplaceIfMatch(ctx, "m/gone", []byte("x"), etag), objstore.ErrMismatch)
 	wantRefused(t, s.ReplaceIfMatch(ctx, "no/such/dir", []byte("x"), etag), objstore.ErrMismatch)
