@@ -182,7 +182,7 @@ func checkFooter(tail []byte, rows int64) error {
 	if err != nil {
 		return err
 	}
-	meta, err := parseFooter(tail[int64(len(tail))-trailerBytes-n:len(tail)-trailerBytes])
+	meta, err := parseFooter(tail[int64(len(tail))-trailerBytes-n : len(tail)-trailerBytes])
 	if err != nil {
 		return err
 	}
