@@ -140,9 +140,12 @@ func (e *Encoder) measure(rec arrow.Record, starts []int) int {
 			continue
 		}
 		values, offsets := bytesOf(rec.Column(c.index))
+		zeros := hasZero(values, offsets)
 		for i := range starts {
-			v := values[offsets[i]:offsets[i+1]]
-			starts[i] += len(v) + bytes.Count(v, zero) + len(terminator)
+			starts[i] += int(offsets[i+1]-offsets[i]) + len(terminator)
+			if zeros {
+				starts[i] += bytes.Count(values[offsets[i]:offsets[i+1]], zero)
+			}
 		}
 	}
 	total := 0

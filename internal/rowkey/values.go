@@ -93,10 +93,11 @@ func floatBits(v float64) uint64 {
 
 func writeBytes(arr arrow.Array, buf []byte, at []int) {
 	values, offsets := bytesOf(arr)
+	zeros := hasZero(values, offsets)
 	for i := range at {
 		v := values[offsets[i]:offsets[i+1]]
 		pos := at[i]
-		for {
+		for zeros {
 			z := bytes.IndexByte(v, 0)
 			if z < 0 {
 				break
@@ -109,6 +110,11 @@ func writeBytes(arr arrow.Array, buf []byte, at []int) {
 		pos += copy(buf[pos:], terminator)
 		at[i] = pos
 	}
+}
+
+// hasZero says whether any value has a zero byte. Hardly any column does, and those without need no search per value.
+func hasZero(values []byte, offsets []int32) bool {
+	return bytes.IndexByte(values[offsets[0]:offsets[len(offsets)-1]], 0) >= 0
 }
 
 // noValues stands in for the offsets of an empty array, which may have none.
