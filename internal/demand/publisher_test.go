@@ -1,7 +1,6 @@
 package demand
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -158,27 +157,17 @@ func TestEpochOneMergedAndEpochTwoSealedLeaveTwentyPendingInEveryOrder(t *testin
 	}
 }
 
-// contendedKV lets another source change the record between every read and put.
-type contendedKV struct {
-	clientv3.KV
-	change func()
-}
-
-func (c contendedKV) Txn(ctx context.Context) clientv3.Txn {
-	c.change()
-	return c.KV.Txn(ctx)
-}
-
 func TestAPublishThatLosesEveryRoundEndsInAnError(t *testing.T) {
 	client := etcdtest.Start(t)
 	gen := uint64(0)
-	p := newPublisher(contendedKV{client, func() {
+	kv := etcdtest.NewFaultyKV(client)
+	kv.Before(func() { // another source is always faster
 		gen++
 		if _, err := newPublisher(client).PublishSealed(t.Context(), sealedEvent(gen, 1)); err != nil {
 			t.Error(err)
 		}
-	}})
-	if _, err := p.PublishMerged(t.Context(), mergedEvent(1, 1)); !errors.Is(err, ErrContended) {
+	})
+	if _, err := newPublisher(kv).PublishMerged(t.Context(), mergedEvent(1, 1)); !errors.Is(err, ErrContended) {
 		t.Fatalf("got %v", err)
 	}
 	if gen != attemptsMax {
@@ -186,39 +175,24 @@ func TestAPublishThatLosesEveryRoundEndsInAnError(t *testing.T) {
 	}
 }
 
-// lostAnswerKV applies every first txn and then says that nobody knows.
-type lostAnswerKV struct {
-	clientv3.KV
-	lost *int
-}
-
-type lostAnswerTxn struct{ clientv3.Txn }
-
-func (l lostAnswerKV) Txn(ctx context.Context) clientv3.Txn {
-	if *l.lost++; *l.lost == 1 {
-		return lostAnswerTxn{l.KV.Txn(ctx)}
-	}
-	return l.KV.Txn(ctx)
-}
-
-func (l lostAnswerTxn) If(c ...clientv3.Cmp) clientv3.Txn  { return lostAnswerTxn{l.Txn.If(c...)} }
-func (l lostAnswerTxn) Then(o ...clientv3.Op) clientv3.Txn { return lostAnswerTxn{l.Txn.Then(o...)} }
-func (l lostAnswerTxn) Else(o ...clientv3.Op) clientv3.Txn { return lostAnswerTxn{l.Txn.Else(o...)} }
-func (l lostAnswerTxn) Commit() (*clientv3.TxnResponse, error) {
-	if _, err := l.Txn.Commit(); err != nil {
-		return nil, err
-	}
-	return nil, context.DeadlineExceeded
-}
-
 func TestAPublishWhoseAnswerWasLostIsAppliedOnce(t *testing.T) {
 	client := etcdtest.Start(t)
-	lost := 0
-	r, err := newPublisher(lostAnswerKV{client, &lost}).PublishSealed(t.Context(), sealedEvent(5, 1))
+	kv := etcdtest.NewFaultyKV(client)
+	kv.Next(etcdtest.LoseAnswer)
+	r, err := newPublisher(kv).PublishSealed(t.Context(), sealedEvent(5, 1))
 	if err != nil || r.Sealed.Gen != 5 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if kv := get(t, client, testKey("t", "s")).Kvs[0]; kv.Version != 1 {
 		t.Fatalf("written %d times", kv.Version)
+	}
+}
+
+func TestAPublishInAFullEtcdFailsAtOnceAndSaysSo(t *testing.T) {
+	client := etcdtest.Start(t)
+	kv := etcdtest.NewFaultyKV(client)
+	kv.Next(etcdtest.NoSpace)
+	if _, err := newPublisher(kv).PublishSealed(t.Context(), sealedEvent(5, 1)); !errors.Is(err, etcd.ErrNoSpace) || kv.Txns() != 1 {
+		t.Fatalf("after %d txns: %v", kv.Txns(), err)
 	}
 }
