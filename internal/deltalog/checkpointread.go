@@ -1,46 +1,39 @@
 package deltalog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/apache/arrow/go/v17/arrow/memory"
-	"github.com/apache/arrow/go/v17/parquet"
-	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
 
 	"tidemark/internal/objstore"
+	"tidemark/internal/parquetfile"
 )
 
-const (
-	// checkpointWhole is up to which size a checkpoint file is read in one request.
-	checkpointWhole = 8 << 20
-	// checkpointStream is the read-ahead of each column otherwise; about thirty columns are open at once.
-	checkpointStream = 1 << 20
-	// checkpointMemoryMax bounds what the Parquet reader may hold at one time, a few pages of every column.
-	checkpointMemoryMax = 256 << 20
-)
+// checkpointRows is how many actions are decoded at once.
+const checkpointRows = 8 << 10
 
-// readCheckpoint reads one complete checkpoint, row by row. What is wrong with its bytes is a *CheckpointError.
+var errSidecars = errors.New("the checkpoint refers to sidecar files")
+
+// readCheckpoint reads one complete checkpoint, batch by batch. What is wrong with its bytes is a *CheckpointError.
 func (l *Log) readCheckpoint(ctx context.Context, cp checkpointFiles) (*Snapshot, error) {
 	c := &content{}
 	for _, part := range cp.parts {
-		r, err := newObjectReader(ctx, l.store, part)
-		if err != nil {
-			return nil, err
-		}
-		err = c.readParquet(r)
+		err := c.readPart(ctx, l.store, part)
+		var stored *objstore.Error
 		switch {
-		case r.err != nil:
-			return nil, r.err
+		case err == nil:
+		case errors.As(err, &stored), ctx.Err() != nil:
+			return nil, fmt.Errorf("table %s: reading the checkpoint of version %d: %w", l.table, cp.version, err)
 		case errors.Is(err, errDeletionVector):
 			return nil, &UnsupportedError{l.table, "deletion vectors", fmt.Sprintf("its checkpoint at version %d has some; rewrite the table without them (REORG … APPLY PURGE) and drop the feature", cp.version)}
 		case errors.Is(err, errSidecars):
 			return nil, &UnsupportedError{l.table, "the reader feature v2Checkpoint", "its checkpoints have sidecar files; set delta.checkpointPolicy to classic and drop the feature"}
-		case err != nil:
+		default:
 			return nil, &CheckpointError{Key: part.Key, Err: err}
 		}
 	}
@@ -50,107 +43,89 @@ func (l *Log) readCheckpoint(ctx context.Context, cp checkpointFiles) (*Snapshot
 	return c.snapshot(l.table, cp.version), nil
 }
 
-var errSidecars = errors.New("the checkpoint refers to sidecar files")
-
-// readParquet adds the actions of one checkpoint file. The Parquet library panics on some damaged files and on running
-// into the memory limit, all of it on this goroutine; that is an error like any other here.
-func (c *content) readParquet(r parquet.ReaderAtSeeker) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("damaged Parquet file: %v", p)
-		}
-	}()
-	props := parquet.NewReaderProperties(&limitedAllocator{left: checkpointMemoryMax})
-	props.BufferedStreamEnabled = true
-	props.BufferSize = checkpointStream
-	rd, err := file.NewParquetReader(r, file.WithReadProps(props))
+func (c *content) readPart(ctx context.Context, s objstore.Store, part objstore.Info) error {
+	r, err := parquetfile.OpenReader(ctx, s, part.Key, parquetfile.ReaderOptions{Size: part.Size, BatchRows: checkpointRows})
 	if err != nil {
 		return err
 	}
-	for g := range rd.NumRowGroups() {
-		if err := c.readRowGroup(rd.RowGroup(g)); err != nil {
-			return fmt.Errorf("row group %d: %w", g, err)
+	defer r.Close()
+	for {
+		rec, err := r.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-	}
-	return nil
-}
-
-func (c *content) readRowGroup(g *file.RowGroupReader) error {
-	row := checkpointRow{}
-	for i := range g.NumColumns() {
-		name := checkpointColumn(strings.Split(g.MetaData().Schema.Column(i).Path(), "."))
-		if name == "" {
-			continue
-		}
-		rd, err := g.Column(i)
 		if err != nil {
 			return err
 		}
-		if row[name], err = newLeaf(name, rd); err != nil {
+		err = c.takeRecord(rec)
+		rec.Release()
+		if err != nil {
 			return err
 		}
 	}
-	for n := range g.NumRows() {
-		for _, leaf := range row {
-			if err := leaf.next(); err != nil {
-				return fmt.Errorf("row %d: %w", n, err)
+}
+
+// takeRecord adds the actions of a batch: in each row one of its columns is set.
+func (c *content) takeRecord(rec arrow.Record) error {
+	rows := map[string]actions{}
+	for _, name := range []string{"protocol", "metaData", "txn", "add", "remove", "sidecar"} {
+		a, err := actionsOf(rec, name)
+		if err != nil {
+			return err
+		}
+		rows[name] = a
+	}
+	for i := range int(rec.NumRows()) {
+		var err error
+		switch {
+		case rows["add"].has(i):
+			err = c.takeAdd(rows["add"], i)
+		case rows["remove"].has(i):
+			err = c.takeRemove(rows["remove"], i)
+		case rows["txn"].has(i):
+			t := rows["txn"]
+			m := mark{version: t.int("version", i), updated: t.int("lastUpdated", i)}
+			c.txns = append(c.txns, treeEntry[mark]{t.text("appId", i), m})
+		case rows["protocol"].has(i):
+			p := rows["protocol"]
+			c.protocol = &Protocol{
+				MinReaderVersion: int32(p.int("minReaderVersion", i)), MinWriterVersion: int32(p.int("minWriterVersion", i)),
+				ReaderFeatures: p.list("readerFeatures", i), WriterFeatures: p.list("writerFeatures", i),
 			}
+		case rows["metaData"].has(i):
+			c.takeMetadata(rows["metaData"], i)
+		case rows["sidecar"].has(i):
+			err = errSidecars
 		}
-		if err := c.take(row); err != nil {
-			return fmt.Errorf("row %d: %w", n, err)
-		}
-	}
-	return nil
-}
-
-// take adds the one action of a row. Later rows and parts do not override earlier ones: a checkpoint has no order, and
-// a valid one holds everything once.
-func (c *content) take(row checkpointRow) error {
-	if row.has("sidecar.path") {
-		return errSidecars
-	}
-	if row.has("protocol.minReaderVersion") {
-		c.protocol = &Protocol{
-			MinReaderVersion: int32(row.int("protocol.minReaderVersion")), MinWriterVersion: int32(row.int("protocol.minWriterVersion")),
-			ReaderFeatures: row.list("protocol.readerFeatures"), WriterFeatures: row.list("protocol.writerFeatures"),
-		}
-	}
-	if row.has("metaData.id") {
-		m := Metadata{
-			ID: row.text("metaData.id"), Name: row.text("metaData.name"), Description: row.text("metaData.description"),
-			Format:       Format{Provider: row.text("metaData.format.provider"), Options: row.pairs("metaData.format.options")},
-			SchemaString: row.text("metaData.schemaString"), PartitionColumns: row.list("metaData.partitionColumns"),
-			CreatedTime: row.int("metaData.createdTime"), Configuration: row.pairs("metaData.configuration"),
-		}.normal()
-		c.metadata = &m
-	}
-	if row.has("txn.appId") {
-		m := mark{version: row.int("txn.version"), updated: row.int("txn.lastUpdated")}
-		c.txns = append(c.txns, treeEntry[mark]{row.text("txn.appId"), m})
-	}
-	if row.has("add.path") {
-		return c.takeAdd(row)
-	}
-	if row.has("remove.path") && !row.has("remove.deletionVector") {
-		uri := row.text("remove.path")
-		path, err := decodePath(uri)
 		if err != nil {
 			return err
 		}
-		t := tombstone{at: row.int("remove.deletionTimestamp"), size: row.int("remove.size"), uri: oddURI(uri, path)}
-		c.tombstones = append(c.tombstones, treeEntry[tombstone]{path, t})
 	}
 	return nil
 }
 
-func (c *content) takeAdd(row checkpointRow) error {
-	if row.has("add.deletionVector") {
+func (c *content) takeMetadata(a actions, i int) {
+	m := Metadata{
+		ID: a.text("id", i), Name: a.text("name", i), Description: a.text("description", i),
+		SchemaString: a.text("schemaString", i), PartitionColumns: a.list("partitionColumns", i),
+		CreatedTime: a.int("createdTime", i), Configuration: a.pairs("configuration", i),
+	}
+	if format, ok := a.fields["format"].(*array.Struct); ok {
+		f := actions{format, fieldsOf(format)}
+		m.Format = Format{Provider: f.text("provider", i), Options: f.pairs("options", i)}
+	}
+	m = m.normal()
+	c.metadata = &m
+}
+
+func (c *content) takeAdd(a actions, i int) error {
+	if a.set("deletionVector", i) {
 		return errDeletionVector
 	}
 	add, err := decodeAdd(&addJSON{
-		Path: row.text("add.path"), Size: row.int("add.size"), ModificationTime: row.int("add.modificationTime"),
-		DataChange: row.bool("add.dataChange"), Stats: row.text("add.stats"),
-		PartitionValues: row.pairs("add.partitionValues"), Tags: row.pairs("add.tags"),
+		Path: a.text("path", i), Size: a.int("size", i), ModificationTime: a.int("modificationTime", i),
+		DataChange: a.int("dataChange", i) != 0, Stats: a.text("stats", i),
+		PartitionValues: a.pairs("partitionValues", i), Tags: a.pairs("tags", i),
 	})
 	if err != nil {
 		return err
@@ -159,85 +134,167 @@ func (c *content) takeAdd(row checkpointRow) error {
 	return nil
 }
 
-// limitedAllocator panics when more than its limit is in use.
-type limitedAllocator struct{ left int }
-
-func (a *limitedAllocator) take(n int) {
-	if a.left -= n; a.left < 0 {
-		panic(fmt.Sprintf("reading it takes more than %d MiB at once", checkpointMemoryMax>>20))
+// takeRemove adds a tombstone. That of a deletion vector stands for rows, not for a file.
+func (c *content) takeRemove(a actions, i int) error {
+	if a.set("deletionVector", i) {
+		return nil
 	}
-}
-
-func (a *limitedAllocator) Allocate(size int) []byte {
-	a.take(size)
-	return memory.DefaultAllocator.Allocate(size)
-}
-
-func (a *limitedAllocator) Reallocate(size int, b []byte) []byte {
-	a.take(size - len(b))
-	return memory.DefaultAllocator.Reallocate(size, b)
-}
-
-func (a *limitedAllocator) Free(b []byte) { a.left += len(b) }
-
-// objectReader reads an object of the store as the Parquet library wants it, remembering the store's own errors so
-// that they are not taken for damage.
-type objectReader struct {
-	ctx    context.Context
-	store  objstore.Store
-	info   objstore.Info
-	whole  *bytes.Reader // of a small object
-	offset int64
-	err    error
-}
-
-func newObjectReader(ctx context.Context, s objstore.Store, info objstore.Info) (*objectReader, error) {
-	r := &objectReader{ctx: ctx, store: s, info: info}
-	if info.Size <= checkpointWhole {
-		body, _, err := s.Get(ctx, info.Key)
-		if err != nil {
-			return nil, err
-		}
-		r.whole, r.info.Size = bytes.NewReader(body), int64(len(body))
-	}
-	return r, nil
-}
-
-func (r *objectReader) ReadAt(p []byte, off int64) (int, error) {
-	if r.whole != nil {
-		return r.whole.ReadAt(p, off)
-	}
-	if off >= r.info.Size {
-		return 0, io.EOF
-	}
-	body, err := r.store.GetRange(r.ctx, r.info.Key, off, int64(len(p)))
+	uri := a.text("path", i)
+	path, err := decodePath(uri)
 	if err != nil {
-		r.err = err
-		return 0, err
+		return fmt.Errorf("remove: %w", err)
 	}
-	n := copy(p, body)
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
+	t := tombstone{at: a.int("deletionTimestamp", i), size: a.int("size", i), uri: oddURI(uri, path)}
+	c.tombstones = append(c.tombstones, treeEntry[tombstone]{path, t})
+	return nil
 }
 
-func (r *objectReader) Read(p []byte) (int, error) {
-	n, err := r.ReadAt(p, r.offset)
-	r.offset += int64(n)
-	return n, err
+// actions are the rows of a batch that hold actions of one kind. A field that the file lacks reads as null. Strings are
+// copied, since they would keep the whole batch in memory.
+type actions struct {
+	rows   *array.Struct // nil if the file has none of the kind
+	fields map[string]arrow.Array
 }
 
-func (r *objectReader) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += r.offset
-	case io.SeekEnd:
-		offset += r.info.Size
+// actionFields are the fields that are read, by kind of value. Fields of another type than expected make the file
+// unreadable; all other fields are nobody's business here.
+var actionFields = map[string]func(arrow.Array) bool{
+	"protocol.minReaderVersion": isNumber, "protocol.minWriterVersion": isNumber,
+	"protocol.readerFeatures": isList, "protocol.writerFeatures": isList,
+	"metaData.id": isText, "metaData.name": isText, "metaData.description": isText, "metaData.schemaString": isText,
+	"metaData.partitionColumns": isList, "metaData.createdTime": isNumber, "metaData.configuration": isPairs,
+	"metaData.format": func(a arrow.Array) bool { _, ok := a.(*array.Struct); return ok },
+	"txn.appId":       isText, "txn.version": isNumber, "txn.lastUpdated": isNumber,
+	"add.path": isText, "add.size": isNumber, "add.modificationTime": isNumber, "add.dataChange": isNumber,
+	"add.stats": isText, "add.partitionValues": isPairs, "add.tags": isPairs,
+	"remove.path": isText, "remove.deletionTimestamp": isNumber, "remove.size": isNumber,
+}
+
+func actionsOf(rec arrow.Record, name string) (actions, error) {
+	at := rec.Schema().FieldIndices(name)
+	if len(at) == 0 {
+		return actions{}, nil
 	}
-	if offset < 0 {
-		return 0, fmt.Errorf("seek to %d", offset)
+	rows, ok := rec.Column(at[0]).(*array.Struct)
+	if !ok {
+		return actions{}, fmt.Errorf("column %s is a %s, not a struct", name, rec.Column(at[0]).DataType())
 	}
-	r.offset = offset
-	return offset, nil
+	a := actions{rows, fieldsOf(rows)}
+	for field, values := range a.fields {
+		if fits := actionFields[name+"."+field]; fits != nil && !fits(values) {
+			return actions{}, fmt.Errorf("column %s.%s has the unexpected type %s", name, field, values.DataType())
+		}
+	}
+	return a, nil
+}
+
+func fieldsOf(s *array.Struct) map[string]arrow.Array {
+	fields := make(map[string]arrow.Array, s.NumField())
+	for i, f := range s.DataType().(*arrow.StructType).Fields() {
+		fields[f.Name] = s.Field(i)
+	}
+	return fields
+}
+
+func isText(a arrow.Array) bool {
+	switch a.(type) {
+	case *array.String, *array.Binary:
+		return true
+	}
+	return false
+}
+
+func isNumber(a arrow.Array) bool {
+	switch a.(type) {
+	case *array.Int64, *array.Int32, *array.Boolean:
+		return true
+	}
+	return false
+}
+
+func isList(a arrow.Array) bool {
+	l, ok := a.(*array.List)
+	return ok && isText(l.ListValues())
+}
+
+func isPairs(a arrow.Array) bool {
+	m, ok := a.(*array.Map)
+	return ok && isText(m.Keys()) && isText(m.Items())
+}
+
+func (a actions) has(i int) bool { return a.rows != nil && a.rows.IsValid(i) }
+
+// set reports whether there is any value.
+func (a actions) set(name string, i int) bool {
+	v := a.fields[name]
+	return v != nil && v.IsValid(i)
+}
+
+func textAt(a arrow.Array, i int) string {
+	if a.IsNull(i) {
+		return ""
+	}
+	switch a := a.(type) {
+	case *array.String:
+		return strings.Clone(a.Value(i))
+	case *array.Binary:
+		return string(a.Value(i))
+	}
+	return ""
+}
+
+func (a actions) text(name string, i int) string {
+	if !a.set(name, i) {
+		return ""
+	}
+	return textAt(a.fields[name], i)
+}
+
+// int reads a number; true is 1.
+func (a actions) int(name string, i int) int64 {
+	if !a.set(name, i) {
+		return 0
+	}
+	switch v := a.fields[name].(type) {
+	case *array.Int64:
+		return v.Value(i)
+	case *array.Int32:
+		return int64(v.Value(i))
+	case *array.Boolean:
+		if v.Value(i) {
+			return 1
+		}
+	}
+	return 0
+}
+
+// list returns nil for a null list and an empty one for an empty list.
+func (a actions) list(name string, i int) []string {
+	if !a.set(name, i) {
+		return nil
+	}
+	l := a.fields[name].(*array.List)
+	from, to := l.ValueOffsets(i)
+	out := make([]string, 0, to-from)
+	for j := from; j < to; j++ {
+		out = append(out, textAt(l.ListValues(), int(j)))
+	}
+	return out
+}
+
+// pairs returns a map, in which a null value is "".
+func (a actions) pairs(name string, i int) map[string]string {
+	if !a.set(name, i) {
+		return nil
+	}
+	m, ok := a.fields[name].(*array.Map)
+	if !ok {
+		return nil
+	}
+	from, to := m.ValueOffsets(i)
+	out := make(map[string]string, to-from)
+	for j := from; j < to; j++ {
+		out[textAt(m.Keys(), int(j))] = textAt(m.Items(), int(j))
+	}
+	return out
 }

@@ -1,0 +1,275 @@
+package deltalog
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow/go/v17/arrow"
+
+	"tidemark/internal/clock"
+	"tidemark/internal/objstore"
+	"tidemark/internal/random"
+)
+
+// python runs testdata/interop.py with an interpreter that has delta-rs and DuckDB; without one the test is skipped,
+// unless nothing may be skipped.
+func python(t *testing.T, into any, args ...string) {
+	t.Helper()
+	interpreter := os.Getenv("TIDEMARK_PYTHON")
+	if interpreter == "" {
+		interpreter = "python3"
+		if venv, err := filepath.Abs("../../.venv/bin/python"); err == nil {
+			if _, err := os.Stat(venv); err == nil {
+				interpreter = venv
+			}
+		}
+	}
+	if out, err := exec.Command(interpreter, "testdata/interop.py", "probe").CombinedOutput(); err != nil {
+		if os.Getenv("TIDEMARK_REQUIRE_ALL") != "" {
+			t.Fatalf("delta-rs and DuckDB are needed (make readers): %v\n%s", err, out)
+		}
+		t.Skip("delta-rs and DuckDB are not installed (make readers)")
+	}
+	cmd := exec.Command(interpreter, append([]string{"testdata/interop.py"}, args...)...)
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("interop.py %v: %v\n%s", args, err, problems.String())
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		t.Fatalf("interop.py %v printed %q: %v", args, out, err)
+	}
+}
+
+type seenTable struct {
+	Rows, Sum, Version int64
+	Files              []string
+	Protocol           []int32
+	Operation          string
+	Error              string
+}
+
+func localStore(t *testing.T, dir string) objstore.Store {
+	t.Helper()
+	s, err := objstore.Open(context.Background(), dir, objstore.Options{Clock: clock.System(), Random: random.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// expectSeen asks both readers what they see of the table t below a root.
+func expectSeen(t *testing.T, root string, want *Snapshot, rows, sum int64) {
+	t.Helper()
+	var seen map[string]seenTable
+	python(t, &seen, "read", root+"/t")
+	for reader, got := range seen {
+		if got.Rows != rows || got.Sum != sum {
+			t.Errorf("%s sees %d rows with the sum %d, want %d and %d; %s", reader, got.Rows, got.Sum, rows, sum, got.Error)
+		}
+	}
+	var files []string
+	for f := range want.Files() {
+		files = append(files, encodeAdd(f).Path)
+	}
+	rs := seen["delta-rs"]
+	if rs.Version != want.Version || !slices.Equal(rs.Files, files) || !slices.Equal(rs.Protocol, []int32{want.Protocol.MinReaderVersion, want.Protocol.MinWriterVersion}) {
+		t.Errorf("delta-rs sees version %d, protocol %v, files %v; want %d, %v, %v", rs.Version, rs.Protocol, rs.Files, want.Version, want.Protocol, files)
+	}
+}
+
+func TestOtherEnginesReadWhatIsCommittedAndCheckpointed(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		protocol Protocol
+		schema   string
+		tags     map[string]string
+		property string
+	}{
+		{name: "append", protocol: NewProtocol(false, false), schema: schemaPlain},
+		{name: "upsert", protocol: NewProtocol(true, false), schema: schemaPlain, tags: map[string]string{TagBucket: "bucket-0001", TagKeyMin: "AA==", TagKeyMax: "/w=="}, property: modeUpsert},
+		{name: "upsert with timestampNtz", protocol: NewProtocol(true, true), schema: `{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},{"name":"at","type":"timestamp_ntz","nullable":true,"metadata":{}}]}`,
+			tags: map[string]string{TagBucket: "bucket-0001"}, property: modeUpsert},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root, ctx := t.TempDir(), context.Background()
+			s := localStore(t, root)
+			l := Open(s, "t", Options{Clock: clock.System(), Random: random.New()})
+			m := Metadata{ID: "8b3ba2b8-7f8e-4b25-9a2f-8d1e3a2d9c11", SchemaString: c.schema, CreatedTime: time.Now().UnixMilli(),
+				Configuration: map[string]string{"tidemark.mode": "append", "tidemark.policy.max_wait": "60s", "delta.deletedFileRetentionDuration": "interval 2 days"}}
+			if c.property != "" {
+				m.Configuration[PropertyMode] = c.property
+			}
+			snapshot, err := l.Create(ctx, c.protocol, m, CommitInfo{Operation: "CREATE TABLE"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range int64(3) {
+				in := merge(snapshot, "x", i, i+1)
+				in.Adds = []Add{putDataFile(t, s, "part with space%-"+string(rune('a'+i))+".parquet", 100*i, 100)}
+				in.Adds[0].Tags = c.tags
+				in.Upsert, in.Buckets = c.property == modeUpsert, []string{"bucket-0001"}
+				res, err := l.Commit(ctx, in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				snapshot = res.Snapshot
+			}
+			expectSeen(t, root, snapshot, 300, 299*300/2)
+
+			// One file is rewritten with fewer rows.
+			in := merge(snapshot, "y", 3, 4)
+			in.Adds = []Add{putDataFile(t, s, "smaller.parquet", 0, 50)}
+			in.Adds[0].Tags = c.tags
+			in.Removes = []Remove{{Path: "part with space%-a.parquet", DataChange: true}}
+			res, err := l.Commit(ctx, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			snapshot = res.Snapshot
+			const rows, sum = 250, 299*300/2 - 99*100/2 + 49*50/2
+			expectSeen(t, root, snapshot, rows, sum)
+
+			// From the checkpoint alone.
+			if err := l.Checkpoint(ctx, snapshot); err != nil {
+				t.Fatal(err)
+			}
+			for v := range snapshot.Version + 1 {
+				if err := os.Remove(filepath.Join(root, "t/_delta_log", commitName(v))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expectSeen(t, root, snapshot, rows, sum)
+			again, err := l.Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equalState(t, again, snapshot)
+		})
+	}
+}
+
+// A widened column needs a reader feature, as the protocol says. DuckDB has it; delta-rs does not yet, and says so rather
+// than read the table wrong.
+func TestAColumnThatWasWidenedIsReadOrRefusedByName(t *testing.T) {
+	root, ctx := t.TempDir(), context.Background()
+	s := localStore(t, root)
+	l := Open(s, "t", Options{Clock: clock.System(), Random: random.New()})
+	narrow := strings.Replace(schemaPlain, `"long"`, `"integer"`, 1)
+	m := Metadata{ID: "8b3ba2b8-7f8e-4b25-9a2f-8d1e3a2d9c11", SchemaString: narrow}
+	snapshot, err := l.Create(ctx, NewProtocol(false, false), m, CommitInfo{Operation: "CREATE TABLE"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := merge(snapshot, "x", 0, 1)
+	in.Adds = []Add{putDataFileOf(t, s, "narrow.parquet", arrow.PrimitiveTypes.Int32, 0, 100)}
+	res, err := l.Commit(ctx, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = merge(res.Snapshot, "y", 1, 2)
+	in.Adds = []Add{putDataFile(t, s, "wide.parquet", 1<<40, 1)}
+	if in.Metadata, in.Protocol, err = res.Snapshot.WithSchema(schemaWide); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = l.Commit(ctx, in); err != nil {
+		t.Fatal(err)
+	}
+	var seen map[string]seenTable
+	python(t, &seen, "read", root+"/t")
+	if got := seen["duckdb"]; got.Rows != 101 || got.Sum != 99*100/2+1<<40 {
+		t.Errorf("DuckDB sees %+v", got)
+	}
+	if got := seen["delta-rs"]; !strings.Contains(got.Error, "typeWidening") {
+		t.Errorf("delta-rs sees %+v", got)
+	}
+}
+
+func TestOtherEnginesRefuseToWriteToAnUpsertTable(t *testing.T) {
+	for _, upsert := range []bool{false, true} {
+		root := t.TempDir()
+		s := localStore(t, root)
+		l := Open(s, "t", Options{Clock: clock.System(), Random: random.New()})
+		m := Metadata{ID: "8b3ba2b8-7f8e-4b25-9a2f-8d1e3a2d9c11", SchemaString: schemaPlain}
+		if _, err := l.Create(context.Background(), NewProtocol(upsert, false), m, CommitInfo{Operation: "CREATE TABLE"}); err != nil {
+			t.Fatal(err)
+		}
+		var outcome string
+		python(t, &outcome, "append", root+"/t")
+		if refused := outcome != "ok"; refused != upsert {
+			t.Errorf("upsert %t: delta-rs says %q", upsert, outcome)
+		}
+		t.Log(outcome)
+	}
+}
+
+func TestTablesOfDeltaRSAreRead(t *testing.T) {
+	root, ctx := t.TempDir(), context.Background()
+	var written map[string]seenTable
+	python(t, &written, "write", root)
+	s := localStore(t, root)
+	for name, want := range written {
+		t.Run(name, func(t *testing.T) {
+			l := Open(s, name, Options{Clock: clock.System(), Random: random.New()})
+			snapshot, err := l.Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var files []string
+			rows := int64(0)
+			for f := range snapshot.Files() {
+				files = append(files, encodeAdd(f).Path)
+				n, _ := f.Rows()
+				rows += n
+				if info, err := s.Head(ctx, name+"/"+f.Path); err != nil || info.Size != f.Size {
+					t.Errorf("file %s: %+v, %v", f.Path, info, err)
+				}
+			}
+			slices.Sort(files)
+			if snapshot.Version != want.Version || rows != want.Rows || !slices.Equal(files, want.Files) {
+				t.Errorf("version %d, %d rows, files %v; want %d, %d, %v", snapshot.Version, rows, files, want.Version, want.Rows, want.Files)
+			}
+			// Replaying the log without its checkpoint gives the same.
+			hidden := filepath.Join(root, name, "_delta_log", lastCheckpointName)
+			checkpoints, _ := filepath.Glob(filepath.Join(root, name, "_delta_log", "*.parquet"))
+			for _, f := range append(checkpoints, hidden) {
+				if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			replayed, err := l.Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name != "rewritten" { // its tombstones differ: delta-rs keeps no size of theirs
+				equalState(t, replayed, snapshot)
+			}
+		})
+	}
+	l := Open(s, "plain", Options{Clock: clock.System(), Random: random.New()})
+	snapshot, err := l.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := snapshot.Txn("app"); !ok || v != 22 {
+		t.Errorf("transaction app is at %d, %t", v, ok)
+	}
+	if err := l.Checkpoint(ctx, snapshot); err != nil {
+		t.Fatal(err)
+	}
+	var seen map[string]seenTable
+	python(t, &seen, "read", root+"/plain")
+	for reader, got := range seen {
+		if got.Rows != written["plain"].Rows || got.Sum != written["plain"].Sum {
+			t.Errorf("%s sees %d rows with the sum %d after Tidemark's checkpoint, want %d and %d", reader, got.Rows, got.Sum, written["plain"].Rows, written["plain"].Sum)
+		}
+	}
+}
