@@ -41,6 +41,10 @@ func startAhead[T any](ctx context.Context, sources []source[T], width int, drop
 			select {
 			case running <- struct{}{}:
 			case <-ctx.Done():
+				// A source that was not read must not look like an empty one.
+				unread := &lane[T]{values: make(chan T), err: context.Cause(ctx), done: func() {}}
+				close(unread.values)
+				a.lanes <- unread
 				return
 			}
 			l := &lane[T]{values: make(chan T, queueDepth), done: func() { <-running }}

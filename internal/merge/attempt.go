@@ -31,7 +31,7 @@ type job interface {
 	// run writes the job's files. If it fails for some shards alone, the error is their stops.
 	run(context.Context) (result, error)
 	backlogs() []backlog
-	// with is the same job for less.
+	// with is the same job for less, but not for nothing.
 	with([]backlog) job
 }
 
@@ -118,13 +118,17 @@ func (a *attempt) execute(ctx context.Context, jobs []job) ([]result, stops, err
 			}
 		}
 		for i, j := range jobs {
+			if j == nil {
+				continue
+			}
 			rest, changed := stopped.cut(j.backlogs())
 			if !changed {
 				continue
 			}
 			a.discard(ctx, results[i].adds)
-			results[i], jobs[i] = result{}, j.with(rest)
+			results[i], jobs[i] = result{}, nil
 			if len(rest) > 0 {
+				jobs[i] = j.with(rest)
 				todo = append(todo, i)
 			}
 		}

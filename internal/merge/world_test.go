@@ -180,6 +180,10 @@ func keyOf(key string) []byte {
 	return k.At(0)
 }
 
+func (w *world) bucketOf(key string) string {
+	return rowkey.BucketShard(rowkey.Bucket(keyOf(key), w.table.Buckets))
+}
+
 func (w *world) buckets() (shards []string) {
 	for b := range w.table.Buckets {
 		shards = append(shards, rowkey.BucketShard(b))
