@@ -228,11 +228,10 @@ func TestAWriterOfADroppedTableRetiresTheShardItClaimed(t *testing.T) {
 		t.Fatalf("a live writer: %v", err)
 	}
 	// A claim that read the table before the drop.
-	env, err := open(t.Context(), Config{Table: "events"}, d)
-	if err == nil {
-		t.Fatal("a dropped table was opened")
+	if _, err := open(t.Context(), Config{Table: "events"}, d); !errors.Is(err, table.ErrDropped) {
+		t.Fatalf("a dropped table was opened: %v", err)
 	}
-	env = &environment{cfg: Config{Table: "events"}, deps: d, table: tbl, snapshot: tbl.Snapshot}
+	env := &environment{cfg: Config{Table: "events"}, deps: d, table: tbl, snapshot: tbl.Snapshot}
 	env.deps.Clock = clock.System()
 	if _, err := env.claim(t.Context(), "rollout-1", nil, nil); !errors.Is(err, table.ErrDropped) {
 		t.Fatalf("claiming: %v", err)

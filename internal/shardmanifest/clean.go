@@ -15,9 +15,10 @@ const FileAgeMin = time.Hour
 
 // Garbage is an object that may be deleted, and why.
 type Garbage struct {
-	Key   string
-	Bytes int64
-	Why   string
+	Key      string
+	Bytes    int64
+	Manifest bool // a manifest; else a generation file
+	Why      string
 }
 
 // Garbage lists, without changing anything, what of the shard may be deleted now:
@@ -93,7 +94,7 @@ func (m *Manifest) garbageManifests(listed []numbered) []Garbage {
 	var garbage []Garbage
 	for _, o := range listed {
 		if o.number <= m.Boundary && !dates[o.number] {
-			garbage = append(garbage, Garbage{o.Key, o.Size,
+			garbage = append(garbage, Garbage{o.Key, o.Size, true,
 				fmt.Sprintf("manifest version %d is not above the boundary %d", o.number, m.Boundary)})
 		}
 	}
@@ -106,9 +107,9 @@ func (m *Manifest) garbageFiles(listed []numbered, released uint64) []Garbage {
 	for _, o := range listed {
 		switch {
 		case o.number <= released:
-			garbage = append(garbage, Garbage{o.Key, o.Size, fmt.Sprintf("generation %d was trimmed an hour ago or more", o.number)})
+			garbage = append(garbage, Garbage{o.Key, o.Size, false, fmt.Sprintf("generation %d was trimmed an hour ago or more", o.number)})
 		case o.number > m.TrimmedThrough && o.number <= m.SealedThrough && !m.names(o):
-			garbage = append(garbage, Garbage{o.Key, o.Size,
+			garbage = append(garbage, Garbage{o.Key, o.Size, false,
 				fmt.Sprintf("no manifest names it, and none can: generation %d is sealed from another file", o.number)})
 		}
 	}

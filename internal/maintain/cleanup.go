@@ -1,0 +1,69 @@
+package maintain
+
+import (
+	"context"
+	"fmt"
+
+	"tidemark/internal/table"
+)
+
+// Report is what maintenance has done.
+type Report struct {
+	Table, TableID     string
+	GenerationsTrimmed int
+	ObjectsDeleted     map[Kind]int
+	BytesDeleted       int64
+	CheckpointVersion  int64 // that was written, or was there already; -1 if none was asked for
+	Skipped            []Skipped
+	More               bool // another cleanup has more to do
+}
+
+// Cleanup trims, deletes and cleans the log. It stops at the first error; what is done stays done, and calling it again
+// goes on. The report tells what was done also when there is an error.
+func Cleanup(ctx context.Context, d Deps, name string) (Report, error) {
+	p, t, err := plan(ctx, d, name)
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{
+		Table: name, TableID: t.ID, ObjectsDeleted: map[Kind]int{}, CheckpointVersion: -1, Skipped: p.Skipped, More: p.More,
+	}
+	if err := r.apply(ctx, d, t, p); err != nil {
+		return r, fmt.Errorf("table %s: cleanup: %w", name, err)
+	}
+	return r, nil
+}
+
+func (r *Report) apply(ctx context.Context, d Deps, t *table.Table, p Plan) error {
+	for _, trim := range p.Trims {
+		if _, err := chain(d, t, trim.Shard).Trim(ctx, trim.Through); err != nil {
+			return err
+		}
+		r.GenerationsTrimmed += trim.Generations
+		d.progress()
+	}
+	for _, one := range p.Deletions {
+		if err := d.Store.Delete(ctx, one.Key); err != nil {
+			return fmt.Errorf("delete %s: %w", one.Key, err)
+		}
+		r.ObjectsDeleted[one.Kind]++
+		r.BytesDeleted += one.Bytes
+		d.progress()
+	}
+	deleted, err := t.Log.CleanLog(ctx, t.Snapshot)
+	r.ObjectsDeleted[LogFile] += deleted
+	return err
+}
+
+// Checkpoint writes the checkpoint of the table's newest version, unless it is there.
+func Checkpoint(ctx context.Context, d Deps, name string) (Report, error) {
+	t, err := table.Load(ctx, d.Store, name, d.table())
+	if err != nil {
+		return Report{}, err
+	}
+	if err := t.Log.Checkpoint(ctx, t.Snapshot); err != nil {
+		return Report{}, err
+	}
+	d.progress()
+	return Report{Table: name, TableID: t.ID, ObjectsDeleted: map[Kind]int{}, CheckpointVersion: t.Snapshot.Version}, nil
+}
