@@ -32,6 +32,9 @@ func init() {
 type Options struct {
 	// QuotaBytes is the backend quota; 0 is etcd's default of 2 GiB. A small one lets a test raise NOSPACE.
 	QuotaBytes int64
+	// SameClusterID keeps the cluster id when the server is wiped, as a real member with an unchanged command line
+	// does: only its revision tells that it is another one.
+	SameClusterID bool
 }
 
 // Start starts a server for this test alone and returns a client for it.
@@ -135,8 +138,11 @@ func (s *Server) config() *embed.Config {
 	cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg.AdvertisePeerUrls = cfg.ListenPeerUrls
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	// The cluster id is a hash of the token: a new life is another cluster.
-	cfg.InitialClusterToken = fmt.Sprintf("%s-%d", filepath.Base(s.dir), s.life)
+	// The cluster id is a hash of the token: with it, a new life is another cluster.
+	cfg.InitialClusterToken = "test"
+	if !s.options.SameClusterID {
+		cfg.InitialClusterToken = fmt.Sprintf("test-%d", s.life)
+	}
 	cfg.TickMs = uint(heartbeat.Milliseconds())
 	cfg.ElectionMs = uint(election.Milliseconds())
 	cfg.QuotaBackendBytes = s.options.QuotaBytes
