@@ -87,21 +87,23 @@ func (b *backlog) seen(shard string, snapshot *deltalog.Snapshot) {
 
 // admit holds an append back while the backlog is at its limit.
 func (w *Writer) admit(ctx context.Context) error {
-	for {
-		full, err := w.full(ctx)
-		switch {
-		case err != nil:
-			return err
-		case !full:
-			return nil
-		case w.env.cfg.OnBacklog == Refuse:
-			return fmt.Errorf("shard %s of table %s: %w: %d generations are sealed and not merged; append again later",
-				w.shard, w.env.cfg.Table, ErrBacklogged, w.env.cfg.MaxPending)
-		}
-		if err := w.env.deps.Clock.Sleep(ctx, backlogPoll); err != nil {
-			return fmt.Errorf("shard %s of table %s: %w: gave up waiting: %w", w.shard, w.env.cfg.Table, ErrBacklogged, err)
+	full, err := w.full(ctx)
+	if err != nil || !full {
+		return err
+	}
+	if w.env.cfg.OnBacklog == Refuse {
+		return fmt.Errorf("shard %s of table %s: %w: %d generations are sealed and not merged; append again later",
+			w.shard, w.env.cfg.Table, ErrBacklogged, w.env.cfg.MaxPending)
+	}
+	for full && err == nil {
+		if err = w.env.deps.Clock.Sleep(ctx, backlogPoll); err == nil {
+			full, err = w.full(ctx)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("shard %s of table %s: %w: gave up waiting: %w", w.shard, w.env.cfg.Table, ErrBacklogged, err)
+	}
+	return nil
 }
 
 // full looks whether the backlog is at its limit, at most once per backlogPoll.

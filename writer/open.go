@@ -69,6 +69,13 @@ func (env *environment) connect(ctx context.Context) error {
 		}
 		d.Store = store
 	}
+	if d.Publisher == nil && len(c.Etcd) > 0 {
+		publisher, err := dialPublisher(ctx, c, *d)
+		if err != nil {
+			return err
+		}
+		d.Publisher, env.close = publisher, publisher.close
+	}
 	return nil
 }
 
