@@ -239,9 +239,16 @@ func (w *watching) askForSign(ctx context.Context) error {
 		return nil
 	}
 	w.missed++
-	// An error shows as silence.
-	_ = w.client.RequestProgress(ctx)
+	w.requestProgress(ctx)
 	return nil
+}
+
+// requestProgress asks the watch how far it is. The answer comes as a change, an error shows as silence. While the
+// watch's stream is broken the client would wait for another, so this does not wait for long.
+func (w *watching) requestProgress(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, w.signEvery/5)
+	defer cancel()
+	_ = w.client.RequestProgress(ctx)
 }
 
 // readAgain reads all keys, without their values, for compare.
@@ -262,7 +269,7 @@ func (w *watching) readAgain(ctx context.Context) error {
 		return nil
 	}
 	w.again.revision = at.Revision
-	_ = w.client.RequestProgress(ctx)
+	w.requestProgress(ctx)
 	return w.compare()
 }
 
