@@ -49,6 +49,9 @@ func (k Keys) Slots() string { return k.of("slots") }
 // Slot is leased: the owner of a slot with its token and epoch.
 func (k Keys) Slot(slot int) string { return k.of("slots") + strconv.Itoa(slot) }
 
+// SlotEpochs is the prefix of the durable counters of all slots.
+func (k Keys) SlotEpochs() string { return k.of("slot-epochs") }
+
 // SlotEpoch is the durable counter of a slot's owners.
 func (k Keys) SlotEpoch(slot int) string { return k.of("slot-epochs") + strconv.Itoa(slot) }
 
@@ -154,8 +157,13 @@ func (k Keys) ParseExecutor(key string) (string, error) { return k.parseName(key
 func (k Keys) ParseProgress(key string) (string, error) { return k.parseName(key, "progress") }
 
 // ParseSlot gives back the number of an owned slot.
-func (k Keys) ParseSlot(key string) (int, error) {
-	parts, err := k.split(key, "slots", 1)
+func (k Keys) ParseSlot(key string) (int, error) { return k.parseOnlyNumber(key, "slots") }
+
+// ParseSlotEpoch gives back the slot of a durable counter.
+func (k Keys) ParseSlotEpoch(key string) (int, error) { return k.parseOnlyNumber(key, "slot-epochs") }
+
+func (k Keys) parseOnlyNumber(key, kind string) (int, error) {
+	parts, err := k.split(key, kind, 1)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,213 @@
+package ownership
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/zeebo/xxh3"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"tidemark/internal/clock"
+	"tidemark/internal/etcd"
+	"tidemark/internal/random"
+)
+
+// CriticalClass is the class that is claimed strictly from its head.
+const CriticalClass = 0
+
+// spread is over how many first entries of a class idle executors spread. More spreads better and serves less in order.
+const spread = 16
+
+// ReadyQueue mirrors the ready queue and the held turns, so that an executor can choose without asking etcd. What it
+// shows may be late: a claim decides.
+type ReadyQueue struct {
+	queue, turns *etcd.Follower
+
+	mu      sync.Mutex // guards the following
+	units   map[string]ReadyKV
+	order   []string // keys of units, ascending: the order of service
+	held    map[string]etcd.TurnSet
+	heldAt  map[string]int64 // mod revisions of turn keys
+	fresh   [2]bool
+	changed chan struct{}
+}
+
+// NewReadyQueue makes a mirror; Run keeps it.
+func NewReadyQueue(client *clientv3.Client, keys etcd.Keys, c clock.Clock, r random.Source, log hclog.Logger) *ReadyQueue {
+	q := &ReadyQueue{
+		units: map[string]ReadyKV{}, held: map[string]etcd.TurnSet{}, heldAt: map[string]int64{},
+		changed: make(chan struct{}, 1),
+	}
+	q.queue = etcd.NewFollower(client, keys.ReadyAll(), readyMirror{q, keys, log}, c, r, log)
+	q.turns = etcd.NewFollower(client, keys.TurnsAll(), turnMirror{q, keys}, c, r, log)
+	return q
+}
+
+// Run mirrors until ctx is done.
+func (q *ReadyQueue) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, f := range []*etcd.Follower{q.queue, q.turns} {
+		g.Go(func() error {
+			f.Run(ctx)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Changed delivers when the queue or the turns have changed since it last delivered. It has one receiver.
+func (q *ReadyQueue) Changed() <-chan struct{} { return q.changed }
+
+// Len is the number of units queued.
+func (q *ReadyQueue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.order)
+}
+
+// Stale says that what is shown may lag more than usual.
+func (q *ReadyQueue) Stale() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.fresh != [2]bool{true, true}
+}
+
+// Free yields the units whose turns are all free, in the order of service.
+func (q *ReadyQueue) Free() iter.Seq[ReadyKV] {
+	q.mu.Lock()
+	free := make([]ReadyKV, 0, len(q.order))
+	for _, key := range q.order {
+		if u := q.units[key]; q.held[u.Table]&u.Turns == 0 {
+			free = append(free, u)
+		}
+	}
+	q.mu.Unlock()
+	return slices.Values(free)
+}
+
+// Choose is the unit that an executor should claim next, among those that are free and that it could run: in the
+// critical class the first; in the others one of the first few, by rendezvous hash, so that idle executors do not all
+// reach for the same. A unit that the executor just failed to claim is left out by its fits.
+func Choose(free iter.Seq[ReadyKV], executor string, fits func(ReadyKV) bool) (ReadyKV, bool) {
+	var first []ReadyKV
+	for u := range free {
+		if len(first) > 0 && u.Class != first[0].Class {
+			break
+		}
+		if !fits(u) {
+			continue
+		}
+		first = append(first, u)
+		if u.Class == CriticalClass || len(first) == spread {
+			break
+		}
+	}
+	if len(first) == 0 {
+		return ReadyKV{}, false
+	}
+	return slices.MaxFunc(first, func(a, b ReadyKV) int {
+		return cmp.Compare(affinity(executor, a.Key), affinity(executor, b.Key))
+	}), true
+}
+
+// affinity is the rendezvous hash: whoever has the greatest takes it.
+func affinity(who, what string) uint64 { return xxh3.HashString(who + "\x00" + what) }
+
+func (q *ReadyQueue) signal() {
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (q *ReadyQueue) setFresh(i int, fresh bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.fresh[i] = fresh
+	q.signal()
+}
+
+// readyMirror is the queue's side of a ReadyQueue.
+type readyMirror struct {
+	*ReadyQueue
+	keys etcd.Keys
+	log  hclog.Logger
+}
+
+func (m readyMirror) Put(kv *mvccpb.KeyValue) {
+	key := string(kv.Key)
+	parsed, err := m.keys.ParseReady(key)
+	if err != nil {
+		m.log.Warn("ignoring a unit in the ready queue", "error", err)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i, found := slices.BinarySearch(m.order, key); !found {
+		m.order = slices.Insert(m.order, i, key)
+	}
+	m.units[key] = ReadyKV{ReadyKey: parsed, Key: key, Value: kv.Value, ModRevision: kv.ModRevision}
+}
+
+func (m readyMirror) Delete(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i, found := slices.BinarySearch(m.order, key); found {
+		m.order = slices.Delete(m.order, i, i+1)
+		delete(m.units, key)
+	}
+}
+
+func (m readyMirror) All() iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for key, u := range m.units {
+			if !yield(key, u.ModRevision) {
+				return
+			}
+		}
+	}
+}
+
+func (m readyMirror) Fresh(int64) { m.setFresh(0, true) }
+func (m readyMirror) Stale(error) { m.setFresh(0, false) }
+
+// turnMirror is the turns' side of a ReadyQueue.
+type turnMirror struct {
+	*ReadyQueue
+	keys etcd.Keys
+}
+
+func (m turnMirror) Put(kv *mvccpb.KeyValue) {
+	table, turn, err := m.keys.ParseTurn(string(kv.Key))
+	if err != nil {
+		return // nobody can hold what is no turn
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heldAt[string(kv.Key)] = kv.ModRevision
+	m.held[table] |= etcd.TurnsOf(turn)
+}
+
+func (m turnMirror) Delete(key string) {
+	table, turn, err := m.keys.ParseTurn(key)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.heldAt, key)
+	if m.held[table] &^= etcd.TurnsOf(turn); m.held[table] == 0 {
+		delete(m.held, table)
+	}
+}
+
+func (m turnMirror) All() iter.Seq2[string, int64] { return maps.All(m.heldAt) }
+func (m turnMirror) Fresh(int64)                   { m.setFresh(1, true) }
+func (m turnMirror) Stale(error)                   { m.setFresh(1, false) }
