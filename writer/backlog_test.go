@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,15 @@ import (
 
 // etcdDouble keeps the demand of one shard in memory.
 type etcdDouble struct {
+	mu     sync.Mutex // guards all below
 	record demand.Record
 	err    error
 	calls  int
 }
 
 func (e *etcdDouble) PublishSealed(_ context.Context, ev demand.SealedEvent) (demand.Record, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.calls++
 	if e.err != nil {
 		return demand.Record{}, e.err
@@ -34,6 +38,8 @@ func (e *etcdDouble) PublishSealed(_ context.Context, ev demand.SealedEvent) (de
 }
 
 func (e *etcdDouble) merged(tbl *table.Table, mark demand.Mark) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.record, _ = demand.Join(e.record, demand.Event{TableID: tbl.ID, Incarnation: tbl.Incarnation, Merged: &mark})
 }
 

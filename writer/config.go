@@ -31,6 +31,9 @@ const (
 	// etcd is away.
 	publishPause = 10 * time.Second
 
+	// abortTimeout bounds the throwing away of a failed upload.
+	abortTimeout = 10 * time.Second
+
 	// rowsPerTake bounds the rows that are gathered at once while a sorted generation is written.
 	rowsPerTake = 32 << 10
 

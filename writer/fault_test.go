@@ -1,12 +1,14 @@
 package writer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
@@ -20,7 +22,7 @@ import (
 
 var faults = []string{
 	"fail before send", "refuse", "throttle", "unknown, applied", "unknown, lands after 1 ops", "unknown, lands after 3 ops",
-	"unknown, lands after 10 ops", "unknown, lands when told", "unknown, never lands",
+	"unknown, lands after 10 ops", "unknown, lands when told", "unknown, never lands", "hang, applied", "hang, never lands",
 }
 
 func faulty(t *testing.T, inner objstore.Store, script string) *faultstore.Store {
@@ -31,6 +33,9 @@ func faulty(t *testing.T, inner objstore.Store, script string) *faultstore.Store
 	}
 	return s
 }
+
+// patience is how long the caller waits for one call, on the clock of the bubble.
+const patience = time.Minute
 
 // story is what happened to one writer, as its caller saw it.
 type story struct {
@@ -120,7 +125,10 @@ func appendAndSealTwice(t *testing.T, d Deps) story {
 	var w *Writer
 	for range 3 {
 		var err error
-		if w, err = ClaimWith(t.Context(), Config{Table: "events", Shard: "rollout-0", Label: "first"}, d); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		w, err = ClaimWith(ctx, Config{Table: "events", Shard: "rollout-0", Label: "first"}, d)
+		cancel()
+		if err == nil {
 			break
 		}
 	}
@@ -133,7 +141,9 @@ func appendAndSealTwice(t *testing.T, d Deps) story {
 		mustAppend(t, w, ids(t, int(first), 3))
 		waiting = append(waiting, first, first+1, first+2)
 		for range 3 {
-			_, err := w.Seal(t.Context())
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			_, err := w.Seal(ctx)
+			cancel()
 			if err == nil {
 				told.acknowledged, waiting = append(told.acknowledged, waiting...), nil
 				break
@@ -223,6 +233,36 @@ func TestAStalledWriterWhoseSealLandsBelowTheBoundaryIsToldThatItIsFenced(t *tes
 		mustAppend(t, live, ids(t, 500, 1))
 		if sealed := mustSeal(t, live); sealed.Generation != 31 {
 			t.Fatalf("%+v", sealed)
+		}
+	})
+}
+
+func TestRowsOfASealThatNobodyCanTellAboutComeBackAsInDoubtAndNeverAsUnsealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := objstore.NewMemory(clock.System())
+		tbl := createTable(t, inner, "events", eventsSchema, table.CreateOptions{})
+		s := faulty(t, inner, "")
+		w := mustClaim(t, Config{}, Deps{Store: s})
+		mustAppend(t, w, ids(t, 1, 3))
+		if err := s.Add("put-if-absent */manifest/*: unknown, applied\nlist */manifest/*: throttle\nget */manifest/*: throttle"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Seal(t.Context()); !errors.Is(err, ErrInDoubt) {
+			t.Fatal(err)
+		}
+		mustAppend(t, w, ids(t, 4, 2))
+		trimTo(t, inner, tbl, "rollout-0", 1)
+		for range 18 {
+			mustClaim(t, Config{Label: "next"}, Deps{Store: inner})
+		}
+		cleanChain(t, inner, tbl, "rollout-0")
+		s.Clear()
+		var fenced *FencedError
+		if _, err := w.Seal(t.Context()); !errors.As(err, &fenced) {
+			t.Fatal(err)
+		}
+		if unsealed, inDoubt := idsOf(fenced.Unsealed), idsOf(fenced.InDoubt); !slices.Equal(inDoubt, []int64{1, 2, 3}) || !slices.Equal(unsealed, []int64{4, 5}) {
+			t.Fatalf("unsealed %v, in doubt %v", unsealed, inDoubt)
 		}
 	})
 }

@@ -157,10 +157,8 @@ func (r *Router) claim(ctx context.Context, buckets []int) error {
 	var mu sync.Mutex // guards r.writers while the claims run
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(claimsAtOnce)
-	for _, bucket := range buckets {
-		if r.writers[bucket] != nil {
-			continue
-		}
+	missing := slices.DeleteFunc(slices.Clone(buckets), func(bucket int) bool { return r.writers[bucket] != nil })
+	for _, bucket := range missing {
 		group.Go(func() error {
 			w, err := r.env.claim(ctx, rowkey.BucketShard(bucket), r.in, r.room)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"tidemark/internal/columns"
+	"tidemark/internal/objstore"
 	"tidemark/internal/parquetfile"
 	"tidemark/internal/rowkey"
 	"tidemark/internal/schema"
@@ -151,14 +152,21 @@ func (s sorted) each(ctx context.Context, write func(arrow.Record) error) error 
 	return nil
 }
 
+// abort throws an upload away although its context may have ended; after Complete it does nothing. An upload that cannot
+// be aborted shows nothing, and its parts expire.
+func abort(ctx context.Context, upload objstore.Upload) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	_ = upload.Abort(ctx)
+}
+
 // writeFile encodes and uploads one file, and checks that the store has all of it.
 func writeFile(ctx context.Context, env *environment, key string, s *arrow.Schema, data rows) (parquetfile.Summary, error) {
 	upload, err := env.deps.Store.Create(ctx, key)
 	if err != nil {
 		return parquetfile.Summary{}, err
 	}
-	// After Complete this does nothing. An upload that cannot even be aborted shows nothing, and its parts expire.
-	defer func() { _ = upload.Abort(context.WithoutCancel(ctx)) }()
+	defer abort(ctx, upload)
 	file, err := parquetfile.NewWriter(upload, s, parquetfile.WriterOptions{Mem: env.deps.Mem})
 	if err != nil {
 		return parquetfile.Summary{}, err

@@ -309,8 +309,8 @@ func describe(c shardmanifest.Claim) string {
 }
 
 // Close seals what is buffered, gives the shard up, so that IfFree claims can have it, and releases what the writer
-// holds. After an error other than ErrFenced the writer is open still: close it again, or Abandon it. Closing a writer
-// that has ended does nothing.
+// holds. Being fenced is an error only while there are rows to seal. After an error other than ErrFenced the writer is
+// open still: close it again, or Abandon it. Closing a writer that has ended does nothing.
 func (w *Writer) Close(ctx context.Context) error {
 	if err := w.lock(ctx); err != nil {
 		return err
@@ -324,9 +324,11 @@ func (w *Writer) Close(ctx context.Context) error {
 			return errors.Join(err, w.releaseIfEnded())
 		}
 	}
-	if err := w.hold.Close(ctx); err != nil {
-		return errors.Join(w.failed(err), w.releaseIfEnded())
+	err := w.hold.Close(ctx)
+	if err != nil && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrRetired) {
+		return err
 	}
+	// All rows are sealed. If somebody has taken the shard meanwhile, there is nothing to give up any more.
 	w.end()
 	return w.release()
 }

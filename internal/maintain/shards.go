@@ -15,6 +15,9 @@ const (
 	CodeUnreadable    = "manifest_unreadable"
 )
 
+// looks is how many snapshots in a row, loaded after a manifest, must show a mark below it before it counts as regressed.
+const looks = 2
+
 // planShards plans every shard of the table's present life. The marks come from a snapshot that was loaded before the
 // manifests are read; a mark that is too old trims less, never too much.
 func planShards(ctx context.Context, d Deps, t *table.Table, p *Plan) error {
@@ -28,8 +31,11 @@ func planShards(ctx context.Context, d Deps, t *table.Table, p *Plan) error {
 			return err
 		}
 		mark := t.Mark(m.Shard)
-		if mark < m.TrimmedThrough {
-			if mark, err = secondLook(ctx, t, m.Shard); err != nil {
+		for range looks {
+			if mark >= m.TrimmedThrough {
+				break
+			}
+			if mark, err = lookAgain(ctx, t, m.Shard); err != nil {
 				return err
 			}
 		}
@@ -47,8 +53,8 @@ func planShards(ctx context.Context, d Deps, t *table.Table, p *Plan) error {
 	return nil
 }
 
-// secondLook reads a mark again, uncached, after the manifest that it seems to contradict.
-func secondLook(ctx context.Context, t *table.Table, shard string) (uint64, error) {
+// lookAgain reads a mark again, uncached, after the manifest that it seems to contradict.
+func lookAgain(ctx context.Context, t *table.Table, shard string) (uint64, error) {
 	snapshot, err := t.Log.Snapshot(ctx)
 	if err != nil {
 		return 0, err
