@@ -77,7 +77,11 @@ func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[arrow.
 				err = p.write(ctx, sorted{rows: rec})
 			}
 			rec.Release()
-			if err != nil {
+			var refused *schema.ValueError
+			if errors.As(err, &refused) { // the rows do not fit any file of ours
+				err = j.failed(origins[i].shard, origins[i].generation.Number, err)
+			}
+			if err != nil && !found.add(err) {
 				return err
 			}
 		}
@@ -86,36 +90,6 @@ func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[arrow.
 		return found
 	}
 	return nil
-}
-
-// records gives a generation's records in the table's schema.
-func (j *appendJob) records(g shardmanifest.Generation) source[arrow.Record] {
-	return func(ctx context.Context, give func(arrow.Record) error) error {
-		r, err := j.openGeneration(ctx, g)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		for {
-			rec, err := r.Next(ctx)
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			rows, err := schema.Project(ctx, j.shape.mem, rec, j.shape.arrow)
-			rec.Release()
-			if err != nil {
-				return err
-			}
-			j.meter.add(Progress{RowsRead: rows.NumRows()})
-			if err := give(rows); err != nil {
-				rows.Release()
-				return err
-			}
-		}
-	}
 }
 
 // result is what a job has written and what it has merged by that.

@@ -3,13 +3,16 @@ package merge
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 
+	"github.com/apache/arrow/go/v17/arrow"
 	"golang.org/x/sync/errgroup"
 
 	"tidemark/internal/deltalog"
 	"tidemark/internal/parquetfile"
+	"tidemark/internal/schema"
 	"tidemark/internal/shardmanifest"
 )
 
@@ -152,10 +155,62 @@ func (a *attempt) openGeneration(ctx context.Context, g shardmanifest.Generation
 	})
 }
 
-func (a *attempt) openBase(ctx context.Context, add deltalog.Add) (*parquetfile.Reader, error) {
-	return parquetfile.OpenReader(ctx, a.store, a.key(add.Path), parquetfile.ReaderOptions{
-		Mem: a.shape.mem, BatchRows: batchRowsMax, Size: add.Size,
-	})
+// openBase opens a base file for some of its columns, or for all if they are nil. A file that is older than a column
+// does not have it.
+func (a *attempt) openBase(ctx context.Context, add deltalog.Add, columns []string) (*parquetfile.Reader, error) {
+	options := parquetfile.ReaderOptions{Mem: a.shape.mem, BatchRows: batchRowsMax, Size: add.Size}
+	r, err := parquetfile.OpenReader(ctx, a.store, a.key(add.Path), options)
+	if err != nil || columns == nil {
+		return r, err
+	}
+	for _, f := range r.Schema().Fields() {
+		if slices.Contains(columns, f.Name) {
+			options.Columns = append(options.Columns, f.Name)
+		}
+	}
+	switch len(options.Columns) {
+	case r.Schema().NumFields():
+		return r, nil
+	case 0:
+		options.Columns = []string{r.Schema().Field(0).Name} // for the number of rows
+	}
+	_ = r.Close() // it was only opened
+	return parquetfile.OpenReader(ctx, a.store, a.key(add.Path), options)
+}
+
+// records gives a generation's records in the table's schema.
+func (a *attempt) records(g shardmanifest.Generation) source[arrow.Record] {
+	return func(ctx context.Context, give func(arrow.Record) error) error {
+		r, err := a.openGeneration(ctx, g)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return a.project(ctx, r, give)
+	}
+}
+
+// project gives what a reader reads in the schema of the attempt.
+func (a *attempt) project(ctx context.Context, r *parquetfile.Reader, give func(arrow.Record) error) error {
+	for {
+		rec, err := r.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rows, err := schema.Project(ctx, a.shape.mem, rec, a.shape.arrow)
+		rec.Release()
+		if err != nil {
+			return err
+		}
+		a.meter.add(Progress{RowsRead: rows.NumRows()})
+		if err := give(rows); err != nil {
+			rows.Release()
+			return err
+		}
+	}
 }
 
 // reserved is what a job needs besides its open generations: one open base file, and the row group being written.

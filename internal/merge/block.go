@@ -69,6 +69,7 @@ type shape struct {
 // blocks turns the records of one sorted run into blocks. It is not safe for concurrent use.
 type blocks struct {
 	shape
+	sealed    bool // the records are a generation's, not a base file's
 	keys      *rowkey.Encoder
 	sequences *rowkey.Encoder
 	last      []byte // key of the row before, to check that the run is sorted
@@ -102,6 +103,13 @@ func (s *blocks) of(ctx context.Context, rec arrow.Record) (*block, error) {
 		return nil, err
 	}
 	b := &block{rows: rows, removes: removes, encoder: s.sequences, refs: 1}
+	if s.sealed {
+		// A file would refuse values that it must not hold, too late to tell whose they are.
+		if err := schema.CheckValues(rows); err != nil {
+			b.release()
+			return nil, err
+		}
+	}
 	if err := s.keys.Encode(rows, &b.keys); err != nil {
 		b.release()
 		return nil, err

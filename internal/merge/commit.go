@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"tidemark/internal/deltalog"
+	"tidemark/internal/parquetfile"
 	"tidemark/internal/table"
 )
 
@@ -73,6 +74,17 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 	a.share = x.req.Budget / int64(max(min(x.Lanes, len(jobs)), 1))
 	a.rowGroupBytes = min(max(a.share/16, rowGroupBytesMin), rowGroupBytesMax)
 	return a, jobs, nil
+}
+
+// indexedColumns is a table property as a Parquet writer takes it.
+func indexedColumns(p deltalog.Properties) int {
+	switch {
+	case p.IndexedColumns < 0:
+		return parquetfile.AllColumns
+	case p.IndexedColumns == 0:
+		return parquetfile.NoColumns
+	}
+	return p.IndexedColumns
 }
 
 // fileNumbers are the numbers of the files of n jobs, all above those of earlier attempts.

@@ -119,6 +119,9 @@ func (x *execution) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := x.table.Mergeable(); err != nil {
+		return err
+	}
 	return x.mergeAll(ctx, backlogs)
 }
 

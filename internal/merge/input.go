@@ -26,16 +26,17 @@ type input struct {
 	meter      *meter
 }
 
-func (j *upsertJob) openInput(ctx context.Context, g shardmanifest.Generation) (*input, error) {
-	in := &input{generation: g.Number, meter: j.meter}
+func (a *attempt) openInput(ctx context.Context, g shardmanifest.Generation) (*input, error) {
+	in := &input{generation: g.Number, meter: a.meter}
 	if g.Rows == 0 {
 		return in, nil
 	}
 	var err error
-	if in.blocks, err = newBlocks(j.shape); err != nil {
+	if in.blocks, err = newBlocks(a.shape); err != nil {
 		return nil, err
 	}
-	if in.reader, err = j.openGeneration(ctx, g); err != nil {
+	in.blocks.sealed = true
+	if in.reader, err = a.openGeneration(ctx, g); err != nil {
 		return nil, err
 	}
 	in.memory = in.reader.MemoryEstimate()
@@ -102,17 +103,17 @@ func closeAll(inputs []*input) {
 	}
 }
 
-// baseBlocks gives the blocks of a base file.
-func (j *upsertJob) baseBlocks(f baseFile) source[*block] {
+// baseBlocks gives the blocks of a base file, reading only some columns unless they are nil.
+func (a *attempt) baseBlocks(add deltalog.Add, columns []string) source[*block] {
 	return func(ctx context.Context, give func(*block) error) error {
-		blocks, err := newBlocks(j.shape)
+		blocks, err := newBlocks(a.shape)
 		if err != nil {
 			return err
 		}
-		in := &input{blocks: blocks, meter: j.meter}
+		in := &input{blocks: blocks, meter: a.meter}
 		defer in.close()
-		if in.reader, err = j.openBase(ctx, f.add); err != nil {
-			return j.failedBase(f.add.Path, err)
+		if in.reader, err = a.openBase(ctx, add, columns); err != nil {
+			return err
 		}
 		for {
 			b, err := in.decode(ctx)
@@ -120,7 +121,7 @@ func (j *upsertJob) baseBlocks(f baseFile) source[*block] {
 				return nil
 			}
 			if err != nil {
-				return j.failedBase(f.add.Path, err)
+				return err
 			}
 			if err := give(b); err != nil {
 				b.release()

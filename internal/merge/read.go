@@ -49,9 +49,6 @@ func (x *execution) read(ctx context.Context) ([]backlog, error) {
 
 // adopt makes a view of the table the one that plans are made from.
 func (x *execution) adopt(t *table.Table) error {
-	if err := t.Mergeable(); err != nil {
-		return err
-	}
 	properties, err := deltalog.ParseProperties(t.Snapshot.Metadata.Configuration)
 	if err != nil {
 		return err

@@ -283,10 +283,16 @@ func (o *ordering) small(f baseFile) bool {
 
 // rewrite merges a base file with the new keys up to its last one.
 func (o *ordering) rewrite(ctx context.Context, f baseFile) error {
-	feed := startAhead(ctx, []source[*block]{o.baseBlocks(f)}, 1, func(b *block) { b.release() })
+	feed := startAhead(ctx, []source[*block]{o.baseBlocks(f.add, nil)}, 1, (*block).release)
 	defer feed.stop()
 	feed.nextSource()
-	r := &run{arrival: 0, next: feed.next}
+	r := &run{arrival: 0, next: func(ctx context.Context) (*block, error) {
+		b, err := feed.next(ctx)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, o.failedBase(f.add.Path, err)
+		}
+		return b, err
+	}}
 	if err := o.merger.add(ctx, r); err != nil {
 		return err
 	}
@@ -294,7 +300,7 @@ func (o *ordering) rewrite(ctx context.Context, f baseFile) error {
 		return err
 	}
 	if r.block != nil {
-		return o.failedBase(f.add.Path, fmt.Errorf("it holds keys above the range it is tagged with"))
+		return o.failedBase(f.add.Path, errors.New("it holds keys above the range it is tagged with"))
 	}
 	o.removes = append(o.removes, f.add)
 	return nil
