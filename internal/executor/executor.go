@@ -1,0 +1,247 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tidemark/internal/objstore"
+	"tidemark/internal/ownership"
+	"tidemark/internal/schedule"
+	"tidemark/internal/table"
+)
+
+// tablesBytes bounds the snapshots that are kept between merges.
+const tablesBytes = 128 << 20
+
+// Executor is one executor. Make it with New and call Run once.
+type Executor struct {
+	config    Config
+	deps      Deps
+	session   *ownership.Session
+	turns     *ownership.Turns
+	queue     *ownership.ReadyQueue
+	publisher *publisher
+	metrics   *metrics
+	freed     chan struct{} // an execution has ended
+
+	draining atomic.Bool
+	failed   atomic.Pointer[error] // why only a person can help
+
+	mu      sync.Mutex // guards the following
+	scope   *objstore.Scope
+	tables  *table.Cache // reads through scope
+	running map[string]*execution
+	refused map[string]bool // ready keys that could not be claimed since the queue last changed
+}
+
+// New checks the configuration; Run does everything else.
+func New(config Config, deps Deps) (*Executor, error) {
+	config, err := config.checked()
+	if err != nil {
+		return nil, err
+	}
+	e := &Executor{
+		config: config, deps: deps, freed: make(chan struct{}, 1),
+		running: map[string]*execution{}, refused: map[string]bool{},
+	}
+	e.session, err = ownership.NewSession(deps.Client, ownership.Options{
+		Key: deps.Keys.Executor(config.ID), Config: config.Lease, Details: e.details,
+		Clock: deps.Clock, Random: deps.Random, Log: deps.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.session.OnDeadline(e.extend)
+	e.session.OnFence(e.fence)
+	e.turns = ownership.NewTurns(deps.Client, deps.Keys, e.session, config.ID, deps.Clock, deps.Random, deps.Log)
+	e.queue = ownership.NewReadyQueue(deps.Client, deps.Keys, deps.Clock, deps.Random, deps.Log)
+	e.metrics = newMetrics(e, deps.Metrics)
+	e.publisher = newPublisher(deps, e.metrics)
+	return e, nil
+}
+
+// details is what the executor's session key says of it.
+func (e *Executor) details() map[string]any {
+	return map[string]any{
+		"address": e.config.Address, "version": e.config.Version, "slots": e.config.Slots, "memory": e.config.Memory,
+		"draining": e.draining.Load(),
+	}
+}
+
+// extend opens a scope for a new tenure of the session, or moves the deadline of the present one.
+func (e *Executor) extend(deadline time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.scope == nil || e.scope.Err() != nil {
+		e.scope = objstore.NewScope(e.deps.Store, e.deps.Clock)
+		e.tables = table.NewCache(e.scope, table.Deps{Clock: e.deps.Clock, Random: e.deps.Random, Log: e.deps.Log}, tablesBytes)
+	}
+	e.scope.SetDeadline(deadline)
+}
+
+// fence closes the scope of a tenure that is over, before anybody learns of the loss.
+func (e *Executor) fence(cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.scope != nil {
+		e.scope.Fence(cause)
+	}
+}
+
+// scoped is the store and the snapshots of the present tenure.
+func (e *Executor) scoped() (*objstore.Scope, *table.Cache) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.scope, e.tables
+}
+
+// signal tells the loop that a slot is free; it never blocks.
+func (e *Executor) signal() {
+	select {
+	case e.freed <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until drain is closed and what runs has finished, or until ctx is done, which cancels what runs. It returns
+// the reason when a rival holds the executor's id for good.
+func (e *Executor) Run(ctx context.Context, drain <-chan struct{}) error {
+	// What supports the executions outlives them: session, queue and publishes end last.
+	support, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, support := errgroup.WithContext(support)
+	group.Go(func() error { return e.session.Run(support) })
+	group.Go(func() error { return e.turns.Run(support) })
+	group.Go(func() error { return e.queue.Run(support) })
+
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	unlink := context.AfterFunc(support, func() { cancel(context.Cause(support)) })
+	defer unlink()
+	e.loop(work, support, drain)
+	e.publisher.wait()
+	stop()
+	if err := group.Wait(); err != nil {
+		err = fmt.Errorf("executor %s: %w", e.config.ID, err)
+		e.failed.Store(&err)
+		return err
+	}
+	return nil
+}
+
+// loop claims and starts units until there is to be no more, then waits for those that run.
+// ctx ends the work, support what must outlive it.
+func (e *Executor) loop(ctx, support context.Context, drain <-chan struct{}) {
+	var executions sync.WaitGroup
+	defer executions.Wait()
+	for {
+		grant, err := e.session.Wait(ctx)
+		if err != nil {
+			return
+		}
+		for grant.Err() == nil && !e.draining.Load() && e.claim(ctx, support, grant, &executions) {
+		}
+		select {
+		case <-e.freed:
+		case <-e.queue.Changed():
+			// Whatever was in the way of a claim is part of a later change, so every refusal is worth another try.
+			e.forgive()
+		case <-grant.Context.Done():
+		case <-drain:
+			drain = nil // seen
+			e.draining.Store(true)
+			e.deps.Log.Info("draining", "running", e.Active())
+			if err := e.session.Refresh(ctx); err != nil {
+				e.deps.Log.Warn("cannot announce the drain", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+		if e.draining.Load() && e.Active() == 0 {
+			return
+		}
+	}
+}
+
+// claim claims and starts one unit, if a slot is free and there is one. It says whether looking again may find more.
+func (e *Executor) claim(ctx, support context.Context, grant ownership.Grant, executions *sync.WaitGroup) bool {
+	if e.Active() >= e.config.Slots {
+		return false
+	}
+	entry, ok := ownership.Choose(e.queue.Free(), e.config.ID, e.fits)
+	if !ok {
+		return false
+	}
+	unit, err := schedule.ParseUnit(entry.Value)
+	if err != nil {
+		e.deps.Log.Warn("a unit in the queue cannot be read and is left to a newer executor", "key", entry.Key, "error", err)
+		e.refuse(entry.Key)
+		return true
+	}
+	turn, err := e.turns.Claim(ctx, grant, entry)
+	switch {
+	case errors.Is(err, ownership.ErrTaken):
+		e.metrics.conflicts.Inc()
+		e.refuse(entry.Key)
+		return true
+	case err != nil:
+		e.deps.Log.Warn("claiming", "key", entry.Key, "error", err)
+		return false // the session or the debt to etcd says when to look again
+	}
+	e.metrics.claims.Inc()
+	x := &execution{turn: turn, unit: unit, budget: e.config.Memory / int64(e.config.Slots), started: e.deps.Clock.Mono()}
+	x.last = x.started
+	e.begin(x)
+	executions.Add(1)
+	go func() {
+		defer executions.Done()
+		defer e.signal()
+		defer e.end(x)
+		e.publisher.start(support, e.run(ctx, x))
+	}()
+	return true
+}
+
+func (e *Executor) begin(x *execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running[x.turn.Execution] = x
+}
+
+func (e *Executor) end(x *execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.running, x.turn.Execution)
+}
+
+// Active is the number of executions running.
+func (e *Executor) Active() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.running)
+}
+
+func (e *Executor) refuse(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refused[key] = true
+}
+
+// fits says whether a unit may be claimed: it was not refused since the queue last changed.
+func (e *Executor) fits(entry ownership.ReadyKV) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.refused[entry.Key]
+}
+
+func (e *Executor) forgive() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.refused)
+}
