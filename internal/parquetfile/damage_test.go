@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -141,11 +144,43 @@ func TestForeignBytesAreRefused(t *testing.T) {
 	}
 }
 
+// Sizes and counts in footers and page headers are claims. A flipped bit makes them claim gigabytes.
+func TestNoClaimOfTheFileIsBelievedForAnAllocation(t *testing.T) {
+	body, _ := sample(t)
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	for at := range body {
+		for _, bit := range []byte{0x80, 0x40, 0xff} { // the high bits of numbers, and their continuation
+			flipped := bytes.Clone(body)
+			flipped[at] ^= bit
+			before := allocated()
+			err := readsOrSaysWhere(t, flipped, parquetfile.ReaderOptions{})
+			if n := allocated() - before; n > 32<<20 {
+				t.Fatalf("byte %d of %d: %d bytes allocated for a file of %d, then %v", at, len(body), n, len(body), err)
+			}
+		}
+	}
+}
+
 // FuzzReader feeds the reader bytes of any kind. The footer's and pages' own checks keep allocations in proportion.
 func FuzzReader(f *testing.F) {
 	body, _ := sample(f)
 	f.Add(body)
 	f.Add(body[len(body)/2:])
+	paths, err := filepath.Glob("testdata/foreign/*.parquet")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		foreign, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(foreign)
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		_ = readsOrSaysWhere(t, body, parquetfile.ReaderOptions{BatchRows: 7})
 	})
