@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// testSessionTTL is long enough for a loaded machine to renew in time, and short enough to wait for a renewal.
+const testSessionTTL = 6 * time.Second
+
 var testKeys = etcd.KeysOf("test")
 
 // runningSession is a session that is released when the test ends.
@@ -31,11 +34,9 @@ type runningSession struct {
 func runSession(t *testing.T, client *clientv3.Client, key string, seed uint64, change ...func(*Options)) runningSession {
 	t.Helper()
 	o := Options{
-		Key: key, Config: DefaultConfig(time.Second), Clock: clock.System(), Random: random.Seeded(seed),
+		Key: key, Config: DefaultConfig(testSessionTTL), Clock: clock.System(), Random: random.Seeded(seed),
 		Log: hclog.NewNullLogger(), Details: func() map[string]any { return map[string]any{"address": "host:1"} },
 	}
-	// A loaded test machine may stall for longer than a sixth of a second.
-	o.Config.RequestTimeout = o.Config.TTL / 2
 	for _, c := range change {
 		c(&o)
 	}
