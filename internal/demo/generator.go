@@ -50,6 +50,8 @@ var stateRowSchema = arrow.NewSchema(append(stateFields[:len(stateFields):len(st
 const (
 	// openOrdersMax bounds what a generator remembers; more orders in flight would make the data no more interesting.
 	openOrdersMax = 4096
+	// rowsPerStepMax is the most rows that one step of an order makes: an event, a version, and another version.
+	rowsPerStepMax = 3
 	// idBlock is how many order ids are tried at a time when looking for those of a bucket.
 	idBlock = 4096
 	// epochMicros is when the demo's shop opened, 2026-01-05T08:00:00, so that a seed always gives the same data.
@@ -165,7 +167,7 @@ func (g *Generator) Next(rows int) (events, states arrow.Record, err error) {
 	for _, b := range []*array.RecordBuilder{g.eventBuilder, g.stateBuilder} {
 		b.Reserve(rows/2 + 1)
 	}
-	for made := 0; made+3 <= rows; {
+	for made := 0; made+rowsPerStepMax <= rows; {
 		o, err := g.step()
 		if err != nil {
 			return nil, nil, err
