@@ -28,12 +28,17 @@ func openArrow(in *input, mem memory.Allocator) (r *arrowReader, err error) {
 	}
 	r = &arrowReader{in: in, file: f}
 	err = guard(func() error {
-		var err error
 		if in.format == formatArrowFile {
+			if err := checkArrowFile(f, in.size); err != nil {
+				return err
+			}
 			r.random, err = ipc.NewFileReader(f, ipc.WithAllocator(mem))
-		} else {
-			r.stream, err = ipc.NewReader(countingReader{r: f, done: &in.done}, ipc.WithAllocator(mem))
+			return err
 		}
+		if err := checkArrowStream(f, in.size); err != nil {
+			return err
+		}
+		r.stream, err = ipc.NewReader(countingReader{r: f, done: &in.done}, ipc.WithAllocator(mem))
 		return err
 	})
 	if err != nil {
@@ -55,19 +60,21 @@ func (r *arrowReader) next(ctx context.Context) (rec arrow.Record, err error) {
 	}
 	err = guard(func() error {
 		if r.random == nil {
-			rec, err = r.stream.Read()
-			if err == nil {
-				rec.Retain()
+			if rec, err = r.stream.Read(); err != nil {
+				return err
 			}
-			return err
+			rec.Retain()
+			return checkRecord(rec)
 		}
 		if r.at == r.random.NumRecords() {
 			return io.EOF
 		}
-		rec, err = r.random.RecordAt(r.at)
+		if rec, err = r.random.RecordAt(r.at); err != nil {
+			return err
+		}
 		r.at++
-		r.in.done.Store(r.in.size * int64(r.at) / int64(r.random.NumRecords()))
-		return err
+		r.in.done.Store(int64(float64(r.in.size) * float64(r.at) / float64(r.random.NumRecords())))
+		return checkRecord(rec)
 	})
 	switch {
 	case err == io.EOF:

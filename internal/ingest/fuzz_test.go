@@ -113,3 +113,34 @@ func FuzzJSON(f *testing.F) {
 		}
 	})
 }
+
+// FuzzArrow: no bytes make the readers of Arrow IPC panic or overflow, and what they accept can be read cell by cell.
+func FuzzArrow(f *testing.F) {
+	rec := sample(20)
+	defer rec.Release()
+	for _, kind := range []format{formatArrowFile, formatArrowStream} {
+		f.Add(encode(f, kind, rec))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		src, err := Open(context.Background(), Options{Sanitize: true, TempDir: t.TempDir()}, Stream("fuzz", bytes.NewReader(body)))
+		if err != nil {
+			return
+		}
+		defer src.Close()
+		if kind := src.inputs[0].format; kind != formatArrowFile && kind != formatArrowStream {
+			return
+		}
+		for {
+			rec, err := src.Next(context.Background())
+			if err != nil {
+				return
+			}
+			for _, column := range rec.Columns() {
+				for i := range column.Len() {
+					_ = column.ValueStr(i)
+				}
+			}
+			rec.Release()
+		}
+	})
+}

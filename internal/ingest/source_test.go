@@ -142,7 +142,7 @@ func sample(rows int) arrow.Record {
 	return b.NewRecord()
 }
 
-func encode(t *testing.T, kind format, recs ...arrow.Record) []byte {
+func encode(t testing.TB, kind format, recs ...arrow.Record) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	var err error
@@ -260,7 +260,7 @@ func records(t *testing.T, src *Source) func(func(arrow.Record) bool) {
 func TestDamagedTypedFilesAreErrorsNotPanics(t *testing.T) {
 	rec := sample(300)
 	defer rec.Release()
-	for _, kind := range []format{formatParquet} {
+	for _, kind := range []format{formatParquet, formatArrowFile, formatArrowStream} {
 		body := encode(t, kind, rec)
 		for step := range 200 {
 			broken := bytes.Clone(body)
