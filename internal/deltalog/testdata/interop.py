@@ -1,8 +1,8 @@
 """What independent engines make of Delta tables, for interop_test.go. Prints one JSON value.
 
 interop.py probe              which versions are installed
-interop.py read DIR           the table at DIR as delta-rs and as DuckDB's delta extension see it
-interop.py append DIR         appends one row with delta-rs, prints "ok" or the error
+interop.py read DIR...        the tables as delta-rs and as DuckDB's delta extension see them
+interop.py append DIR...      appends one row to each with delta-rs, prints "ok" or the error of each
 interop.py write DIR          makes tables below DIR with delta-rs and says what is in them
 """
 
@@ -44,7 +44,7 @@ def seen_by_delta_rs(path):
     )
 
 
-def read(path):
+def read_one(path):
     seen = {}
     for reader, see in [
         ("delta-rs", lambda: seen_by_delta_rs(path)),
@@ -57,7 +57,7 @@ def read(path):
     return seen
 
 
-def append(path):
+def append_one(path):
     try:
         write_deltalake(path, pa.table({"id": pa.array([1000], pa.int64())}), mode="append", schema_mode="merge")
     except Exception as e:
@@ -100,8 +100,8 @@ def write(root):
 
 commands = {
     "probe": lambda: [deltalake.__version__, duckdb.__version__],
-    "read": read,
-    "append": append,
+    "read": lambda *paths: [read_one(path) for path in paths],
+    "append": lambda *paths: [append_one(path) for path in paths],
     "write": write,
 }
 print(json.dumps(commands[sys.argv[1]](*sys.argv[2:])))
