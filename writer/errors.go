@@ -29,7 +29,8 @@ var (
 )
 
 // FencedError ends a writer. It hands back the rows that the caller must think about; the caller owns the records and
-// releases them. They are in the shape of the table, with the column _op on upsert tables, and in append order.
+// releases them. They are in the shape of the table, with the column _op on upsert tables, and in append order. Rows that
+// were given to an earlier Seal and are in neither list have turned out to be sealed.
 type FencedError struct {
 	Table, Shard string
 	// By is the label and id of the writer that claimed the shard; empty when the shard was retired.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"tidemark/internal/clock"
 	"tidemark/internal/objstore"
@@ -170,7 +171,7 @@ func TestAStalledSealThatLandsBelowTheBoundaryCountsForNothing(t *testing.T) {
 // operation it happens at, the writer goes on, or dies at that very operation; then a fresh writer continues, what was
 // delayed lands, and the chain is compared with what the first writer was told.
 func TestWhateverFailsWhereverEveryAcknowledgedGenerationIsThereOnce(t *testing.T) {
-	faults := append([]string{"fail before send", "refuse", "throttle"}, lostAnswers...)
+	faults := append([]string{"fail before send", "refuse", "throttle", "hang, applied", "hang, never lands"}, lostAnswers...)
 	for _, fault := range faults {
 		for _, dies := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s dies=%t", fault, dies), func(t *testing.T) {
@@ -227,7 +228,10 @@ func sealTwice(t *testing.T, c *Chain) map[string]string {
 	var h *Hold
 	var err error
 	for range 3 {
-		if h, err = c.Claim(t.Context(), ClaimOptions{Label: "first"}); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		h, err = c.Claim(ctx, ClaimOptions{Label: "first"})
+		cancel()
+		if err == nil {
 			break
 		}
 	}
@@ -238,7 +242,9 @@ func sealTwice(t *testing.T, c *Chain) map[string]string {
 		g := file(h, 1)
 		told[g.Path] = "unsealed"
 		for range 3 {
-			_, err := h.Seal(t.Context(), g)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_, err := h.Seal(ctx, g)
+			cancel()
 			if err == nil {
 				told[g.Path] = "sealed"
 				break
