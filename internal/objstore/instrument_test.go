@@ -43,13 +43,13 @@ func TestOperationsAreCountedByKindAndOutcome(t *testing.T) {
 		"abort ok 2", "complete ok 2", "create ok 4", "get ok 2", "get throttled 2", "head not_found 2",
 		"put-if-absent applied 2", "put-if-absent refused 2", "put-if-absent unknown 2",
 	}
-	if got := operations(t, reg); !slices.Equal(got, want) {
+	if got := counters(t, reg, "tidemark_objstore_operations_total"); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
-// operations returns the counters as "op outcome count", sorted.
-func operations(t *testing.T, reg *prometheus.Registry) []string {
+// counters returns the values of a counter as "label label value", sorted.
+func counters(t *testing.T, reg *prometheus.Registry, name string) []string {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -57,11 +57,11 @@ func operations(t *testing.T, reg *prometheus.Registry) []string {
 	}
 	var got []string
 	for _, family := range families {
-		if family.GetName() != "tidemark_objstore_operations_total" {
+		if family.GetName() != name {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			// Labels are sorted by name: op, outcome.
+			// Labels are sorted by name: op first.
 			got = append(got, fmt.Sprintf("%s %s %v", m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(), m.GetCounter().GetValue()))
 		}
 	}

@@ -301,7 +301,7 @@ func (s *S3) conditional(ctx context.Context, op, key string, body []byte, no er
 		case errors.Is(t.err, errPrecondition), op == OpReplaceIfMatch && errors.Is(t.err, ErrNotFound):
 			return refused(op, key, t.code, no)
 		case errors.Is(t.err, errConflict) && attempt < conflictsMax:
-			if err := s.clock.Sleep(ctx, usualRetries.wait(s.random, attempt, t)); err != nil {
+			if err := s.clock.Sleep(ctx, conflictRetries.wait(s.random, attempt, t)); err != nil {
 				return refused(op, key, t.code, err)
 			}
 		case t.certain:

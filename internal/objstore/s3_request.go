@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -43,7 +42,9 @@ type retries struct {
 
 var (
 	usualRetries = retries{attempts: 12, total: time.Minute, first: 100 * time.Millisecond, throttled: 500 * time.Millisecond, longest: 10 * time.Second}
-	openRetries  = retries{attempts: 3, total: 10 * time.Second, first: 200 * time.Millisecond, throttled: time.Second, longest: time.Second}
+	// A conflict is over as soon as somebody else's put is.
+	conflictRetries = retries{first: 50 * time.Millisecond, longest: time.Second}
+	openRetries     = retries{attempts: 3, total: 10 * time.Second, first: 200 * time.Millisecond, throttled: time.Second, longest: time.Second}
 )
 
 func (r retries) wait(src random.Source, attempt int, t *trouble) time.Duration {
@@ -53,6 +54,9 @@ func (r retries) wait(src random.Source, attempt int, t *trouble) time.Duration 
 	}
 	return random.Jitter(src, min(first<<min(attempt, 10), r.longest))
 }
+
+// codeNoUpload is S3's code for an upload that was completed, was aborted or never was.
+const codeNoUpload = "NoSuchUpload"
 
 // What the store's answers mean beside the sentinels of the package.
 var (
@@ -65,9 +69,10 @@ var (
 // exchange is what the transport sees of one attempt.
 type exchange struct {
 	op     string
-	sent   atomic.Bool // a connection was there, so bytes may have gone out
-	status int         // of the answer; 0 without one
-	date   time.Time   // of the answer, by the store's clock
+	ctx    context.Context // of the attempt's owner: its scope is asked before anything is sent
+	sent   atomic.Bool     // bytes may have gone out
+	status int             // of the answer; 0 without one
+	date   time.Time       // of the answer, by the store's clock
 }
 
 // trouble is why an attempt failed.
@@ -82,14 +87,14 @@ type exchangeKey struct{}
 
 // once makes one attempt. size is the number of bytes that are expected to travel.
 func (s *S3) once(ctx context.Context, op string, size int64, send func(context.Context) error) (*exchange, *trouble) {
-	x := &exchange{op: op}
+	x := &exchange{op: op, ctx: ctx}
 	if err := Admitted(ctx); err != nil {
 		return x, &trouble{code: CodeCancelled, err: err, certain: true}
 	}
 	timeout := answerTimeout + time.Duration(size/slowestRate)*time.Second
 	attempt, cancel := context.WithTimeout(context.WithValue(ctx, exchangeKey{}, x), timeout)
 	defer cancel()
-	attempt = httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
+	attempt = httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { x.take(got.Conn) }})
 	err := send(attempt)
 	if err == nil {
 		return x, nil
@@ -123,12 +128,16 @@ func judgeAnswer(status int, err error) *trouble {
 		code, message = api.ErrorCode(), api.ErrorMessage()
 	}
 	said := fmt.Errorf("the store answered %d %s: %s", status, code, message)
-	switch {
-	case code == "NoSuchBucket":
+	switch code {
+	case "NoSuchBucket":
 		return &trouble{code: CodeBadRoot, err: errors.New("the bucket does not exist"), certain: true}
-	case code == "NoSuchUpload":
+	case codeNoUpload:
 		return &trouble{code: CodeNotFound, err: errNoUpload, certain: true}
-	case status == http.StatusNotFound:
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "ExpiredToken", "InvalidToken":
+		return &trouble{code: CodeDenied, err: said, certain: true} // with various statuses, by server
+	}
+	switch {
+	case status == http.StatusNotFound && (code == "NoSuchKey" || code == "NotFound"): // not some gateway's 404
 		return &trouble{code: CodeNotFound, err: ErrNotFound, certain: true}
 	case status == http.StatusPreconditionFailed:
 		return &trouble{code: CodeMismatch, err: errPrecondition, certain: true}
@@ -140,7 +149,7 @@ func judgeAnswer(status int, err error) *trouble {
 		return &trouble{code: CodeThrottled, err: said, transient: true}
 	case status == http.StatusRequestTimeout, code == "RequestTimeout":
 		return &trouble{code: CodeUnavailable, err: said, transient: true}
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, code == "ExpiredToken", code == "InvalidToken":
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return &trouble{code: CodeDenied, err: said, certain: true}
 	case status/100 == 3:
 		return &trouble{code: CodeBadRoot, err: fmt.Errorf("the bucket is in another region; set AWS_REGION (%w)", said), certain: true}
@@ -174,22 +183,28 @@ func (s *S3) retried(ctx context.Context, op, key string, size int64, r retries,
 	}
 }
 
-// s3Transport sends the SDK's requests. It asks the scope before each and while a body is sent, follows no redirects,
-// and counts.
+// s3Transport sends the SDK's requests. It asks the scope before each, follows no redirects, and counts.
 type s3Transport struct {
 	store *S3
 	http  http.RoundTripper
 }
 
 func newS3Transport(s *S3) *s3Transport {
+	dialer := net.Dialer{Timeout: dialTimeout}
 	return &s3Transport{store: s, http: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &gatedConn{Conn: conn}, nil
+		},
 		TLSHandshakeTimeout:   dialTimeout,
 		ExpectContinueTimeout: time.Second,
 		MaxIdleConnsPerHost:   idleConnections,
 		IdleConnTimeout:       time.Minute,
-		ForceAttemptHTTP2:     false,
+		ForceAttemptHTTP2:     false, // a connection carries one request at a time
 	}}
 }
 
@@ -198,11 +213,6 @@ func (t *s3Transport) Do(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	if err := Admitted(ctx); err != nil {
 		return nil, err
-	}
-	if req.Body != nil && req.Body != http.NoBody {
-		gated := *req
-		gated.Body = gatedBody{ctx, req.Body}
-		req = &gated
 	}
 	resp, err := t.http.RoundTrip(req)
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
@@ -221,15 +231,29 @@ func (t *s3Transport) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// gatedBody stops the sending of a body once its request is no longer admitted.
-type gatedBody struct {
-	ctx context.Context
-	io.ReadCloser
+// gatedConn asks the scope of the request that it carries right before every write, so that a process which was stopped
+// in the middle of a request sends nothing more of it when it wakes too late.
+type gatedConn struct {
+	net.Conn
+	carried atomic.Pointer[exchange] // nil while the connection is set up
 }
 
-func (b gatedBody) Read(p []byte) (int, error) {
-	if err := Admitted(b.ctx); err != nil {
-		return 0, err
+// take makes a connection carry the exchange.
+func (x *exchange) take(conn net.Conn) {
+	if tls, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = tls.NetConn()
 	}
-	return b.ReadCloser.Read(p)
+	if gated, ok := conn.(*gatedConn); ok {
+		gated.carried.Store(x)
+	}
+}
+
+func (c *gatedConn) Write(p []byte) (int, error) {
+	if x := c.carried.Load(); x != nil {
+		if err := Admitted(x.ctx); err != nil {
+			return 0, err
+		}
+		x.sent.Store(true)
+	}
+	return c.Conn.Write(p)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	smithy "github.com/aws/smithy-go"
 )
 
 const (
@@ -233,8 +234,8 @@ func (u *s3Upload) join(ctx context.Context) (Info, error) {
 			info.ETag = aws.ToString(out.ETag)
 			return nil
 		}
-		var gone *types.NoSuchUpload
-		if attempts == 1 || !errors.As(err, &gone) {
+		var answer smithy.APIError
+		if attempts == 1 || !errors.As(err, &answer) || answer.ErrorCode() != codeNoUpload {
 			return err
 		}
 		found, headErr := s.head(ctx, u.key, u.full)

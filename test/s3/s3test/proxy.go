@@ -1,6 +1,9 @@
 package s3test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +21,7 @@ import (
 type Proxy struct {
 	Endpoint string
 	target   *url.URL
+	server   *httptest.Server
 
 	mu       sync.Mutex // guards all below
 	rule     func(*http.Request) Action
@@ -29,8 +33,11 @@ type Request struct {
 	Method string
 	Path   string
 	Query  url.Values
+	Header http.Header
 	At     time.Time
 }
+
+func (r Request) String() string { return r.Method + " " + r.Path }
 
 // Action is what the proxy does with a request. forward passes it on and returns the server's answer.
 type Action func(w http.ResponseWriter, r *http.Request, forward func() (*http.Response, error))
@@ -43,16 +50,20 @@ func NewProxy(t testing.TB, s *Server) *Proxy {
 		t.Fatal(err)
 	}
 	p := &Proxy{target: target}
-	server := httptest.NewServer(http.HandlerFunc(p.serve))
-	p.Endpoint = server.URL
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
+	p.server = httptest.NewServer(http.HandlerFunc(p.serve))
+	p.Endpoint = p.server.URL
+	t.Cleanup(p.Close)
 	return p
 }
 
-// Rule sets what is done with requests from now on; for a nil Action, or without a rule, they are forwarded.
+// Close stops the proxy: from then on nobody answers at its address. It may be called more than once.
+func (p *Proxy) Close() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+}
+
+// Rule sets what is done with requests from now on; for a nil Action, or without a rule, they are forwarded. The rule
+// is called for one request at a time and must not call the proxy.
 func (p *Proxy) Rule(rule func(*http.Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +79,7 @@ func (p *Proxy) Requests() []Request {
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	p.requests = append(p.requests, Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), At: time.Now()})
+	p.requests = append(p.requests, Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(), At: time.Now()})
 	var action Action
 	if p.rule != nil {
 		action = p.rule(r)
@@ -81,7 +92,39 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
-	out := r.Clone(r.Context())
+	return p.forwardIn(r.Context(), r)
+}
+
+// Later is an action for one request: it closes the connection at once, and the server gets the request when land is
+// called, which returns the status of the answer that nobody waits for.
+func (p *Proxy) Later() (action Action, land func() (status int, err error)) {
+	var late *http.Request
+	arrived := make(chan struct{})
+	action = func(_ http.ResponseWriter, r *http.Request, _ func() (*http.Response, error)) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			late = r.Clone(context.Background())
+			late.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		close(arrived)
+		panic(http.ErrAbortHandler)
+	}
+	land = func() (int, error) {
+		<-arrived
+		if late == nil {
+			return 0, errors.New("the request did not arrive whole")
+		}
+		resp, err := p.forwardIn(context.Background(), late)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	return action, land
+}
+
+func (p *Proxy) forwardIn(ctx context.Context, r *http.Request) (*http.Response, error) {
+	out := r.Clone(ctx)
 	out.RequestURI = ""
 	out.URL.Scheme, out.URL.Host = p.target.Scheme, p.target.Host // Host, which is signed, stays
 	if r.ContentLength == 0 {
