@@ -1,6 +1,7 @@
 package deltalog
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -132,23 +133,24 @@ var intervalUnits = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
 }
 
+var errInterval = errors.New(`want an interval such as "interval 7 days", in units from nanoseconds to weeks`)
+
 // ParseInterval reads an interval as Delta writes it: "interval 7 days", "interval 1 week 12 hours". The word interval
 // may be missing. Months and years are no fixed time and are refused, as other engines do.
 func ParseInterval(s string) (time.Duration, error) {
-	const want = `want an interval such as "interval 7 days", in units from nanoseconds to weeks`
 	words := strings.Fields(strings.ToLower(s))
 	if len(words) > 0 && words[0] == "interval" {
 		words = words[1:]
 	}
 	if len(words) == 0 || len(words)%2 != 0 {
-		return 0, fmt.Errorf(want)
+		return 0, errInterval
 	}
 	var total time.Duration
 	for i := 0; i < len(words); i += 2 {
 		n, err := strconv.ParseInt(words[i], 10, 64)
 		unit, ok := intervalUnits[strings.TrimSuffix(words[i+1], "s")]
 		if err != nil || !ok || n < 0 {
-			return 0, fmt.Errorf(want)
+			return 0, errInterval
 		}
 		if n > int64(math.MaxInt64-total)/int64(unit) {
 			return 0, fmt.Errorf("longer than %d years", int64(math.MaxInt64/(365*24*time.Hour)))

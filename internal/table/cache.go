@@ -51,7 +51,10 @@ func (c *Cache) Load(ctx context.Context, name string) (*Table, error) {
 	c.mu.Unlock()
 	t, err := c.fresh(ctx, name, known)
 	if err != nil {
-		c.Forget(name)
+		var stored *objstore.Error
+		if !errors.As(err, &stored) { // what is known of the table is not wrong because the store is silent
+			c.Forget(name)
+		}
 		return nil, err
 	}
 	c.keep(name, t)

@@ -13,8 +13,8 @@ var (
 	ErrDropped = errors.New("the table was dropped")
 	// ErrTableExists: a table of that name exists.
 	ErrTableExists = errors.New("the table exists already")
-	// ErrNotAdopted: there is a Delta table, but Tidemark has not created or adopted it.
-	ErrNotAdopted = errors.New("the Delta table is not Tidemark's; adopt it first")
+	// ErrNotAdopted: there is a Delta table, but it is not Tidemark's.
+	ErrNotAdopted = errors.New("the Delta table there was made by another engine and is not Tidemark's")
 )
 
 // UnknownTableError names the table that does not exist and the ones that may have been meant. It is an

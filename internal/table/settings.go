@@ -2,7 +2,6 @@ package table
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -109,6 +108,3 @@ func (s Settings) seal(id string) string {
 	fixed := []string{id, string(s.Mode), strings.Join(s.Key, ","), s.Sequence, strconv.Itoa(s.Buckets), strconv.FormatInt(s.Incarnation, 10)}
 	return fmt.Sprintf("%016x", xxh3.HashString(strings.Join(fixed, "\n")))
 }
-
-// IsKey reports whether a column is one of the key columns.
-func (s Settings) IsKey(column string) bool { return slices.Contains(s.Key, column) }

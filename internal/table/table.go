@@ -34,7 +34,7 @@ type Table struct {
 	Settings
 	Schema   *schema.Schema
 	Snapshot *deltalog.Snapshot
-	Log      *deltalog.Log // nil if made by Of
+	Log      *deltalog.Log
 }
 
 // Mergeable returns nil if Tidemark may change the table's data: it implements all the table requires, and nobody else
@@ -62,10 +62,6 @@ func Load(ctx context.Context, s objstore.Store, name string, d Deps) (*Table, e
 	}
 	return view(name, log, snapshot, nil)
 }
-
-// Of is the table that a snapshot shows, without a log. The errors are ErrDropped, ErrNotAdopted, *SettingsError and what
-// reading the schema may give.
-func Of(s *deltalog.Snapshot) (*Table, error) { return view(s.Table(), nil, s, nil) }
 
 // view makes a table of a snapshot. An earlier view lends its schema if that has not changed.
 func view(name string, log *deltalog.Log, snapshot *deltalog.Snapshot, earlier *Table) (*Table, error) {
