@@ -52,16 +52,16 @@ func Concat(mem memory.Allocator, schema *arrow.Schema, runs []Run) (arrow.Recor
 
 func countRows(schema *arrow.Schema, runs []Run) (int, error) {
 	rows := 0
-	var checked arrow.Record
+	checked := map[arrow.Record]bool{} // a merge alternates between few sources over many runs
 	for _, run := range runs {
 		if run.From < 0 || run.N < 0 || int64(run.From)+int64(run.N) > run.Source.NumRows() {
 			return 0, fmt.Errorf("run of %d rows from row %d in a record of %d rows", run.N, run.From, run.Source.NumRows())
 		}
 		rows += run.N
-		if run.Source == checked {
+		if checked[run.Source] {
 			continue
 		}
-		checked = run.Source
+		checked[run.Source] = true
 		if int(run.Source.NumCols()) != schema.NumFields() {
 			return 0, fmt.Errorf("record of %d columns where the schema has %d", run.Source.NumCols(), schema.NumFields())
 		}
@@ -133,9 +133,9 @@ func spliceValidity(mem memory.Allocator, pieces []piece, n int) (*memory.Buffer
 	at := 0
 	for _, p := range pieces {
 		if bits := p.source.NullBitmapBytes(); p.source.NullN() > 0 && len(bits) > 0 {
-			bitutil.CopyBitmap(bits, p.source.Data().Offset()+p.from, p.n, bitmap.Bytes(), at)
+			copyBits(bitmap.Bytes(), at, bits, p.source.Data().Offset()+p.from, p.n)
 		} else {
-			bitutil.SetBitsTo(bitmap.Bytes(), int64(at), int64(p.n), true)
+			setBits(bitmap.Bytes(), at, p.n)
 		}
 		at += p.n
 	}
@@ -167,7 +167,7 @@ func spliceBits(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) 
 	at := 0
 	for _, p := range pieces {
 		if buf := p.source.Data().Buffers()[1]; buf != nil {
-			bitutil.CopyBitmap(buf.Bytes(), p.source.Data().Offset()+p.from, p.n, values.Bytes(), at)
+			copyBits(values.Bytes(), at, buf.Bytes(), p.source.Data().Offset()+p.from, p.n)
 		}
 		at += p.n
 	}

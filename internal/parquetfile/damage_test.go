@@ -153,14 +153,12 @@ func TestNoClaimOfTheFileIsBelievedForAnAllocation(t *testing.T) {
 		return m.TotalAlloc
 	}
 	for at := range body {
-		for _, bit := range []byte{0x80, 0x40, 0xff} { // the high bits of numbers, and their continuation
-			flipped := bytes.Clone(body)
-			flipped[at] ^= bit
-			before := allocated()
-			err := readsOrSaysWhere(t, flipped, parquetfile.ReaderOptions{})
-			if n := allocated() - before; n > 32<<20 {
-				t.Fatalf("byte %d of %d: %d bytes allocated for a file of %d, then %v", at, len(body), n, len(body), err)
-			}
+		flipped := bytes.Clone(body)
+		flipped[at] ^= []byte{0x80, 0x40, 0xff}[at%3] // the high bits of numbers, and what continues them
+		before := allocated()
+		err := readsOrSaysWhere(t, flipped, parquetfile.ReaderOptions{})
+		if n := allocated() - before; n > 32<<20 {
+			t.Fatalf("byte %d of %d: %d bytes allocated for a file of %d, then %v", at, len(body), n, len(body), err)
 		}
 	}
 }

@@ -245,13 +245,13 @@ func (r *Reader) decode() (arrow.Record, error) {
 	rows := min(r.open.rows, r.open.left)
 	out := make([]arrow.Array, 0, len(r.nodes))
 	defer func() { releaseAll(out) }()
-	for i, leaf := range r.open.leaves {
-		if err := contain(func() error { return leaf.load(rows) }); err != nil {
-			return nil, r.damaged(r.meta.Schema.Column(i).Path(), err)
-		}
-	}
 	b := builder{mem: r.options.Mem, leaves: r.open.leaves}
 	for _, n := range r.nodes {
+		for _, leaf := range n.leaves(nil) {
+			if err := contain(func() error { return r.open.leaves[leaf.leaf].load(rows) }); err != nil {
+				return nil, r.damaged(r.meta.Schema.Column(leaf.leaf).Path(), err)
+			}
+		}
 		var arr arrow.Array
 		err := contain(func() (err error) {
 			arr, err = b.build(n)

@@ -216,8 +216,7 @@ func (w *Writer) slice(rec arrow.Record, from, n int) (arrow.Record, error) {
 
 // openGroup makes room for more rows: it ends the open row group if it is full and begins one if there is none.
 func (w *Writer) openGroup(rows, raw int64) error {
-	full := w.groupRows+rows > rowGroupRows || w.groupRaw+raw > rowGroupRaw ||
-		w.file.RowGroupTotalCompressedBytes() >= w.options.RowGroupBytes
+	full := w.groupRows+rows > rowGroupRows || w.groupRaw+raw > rowGroupRaw || w.groupEncoded() >= w.options.RowGroupBytes
 	if w.groups > 0 && (w.groupRows == 0 || !full) {
 		return nil
 	}
@@ -239,17 +238,22 @@ func (w *Writer) contain(run func() error) error {
 	return err
 }
 
-// BytesWritten estimates the size the file would have if it were closed now. Rows that have not been encoded yet count
-// by the ratio the file has shown so far, one half at first.
-func (w *Writer) BytesWritten() int64 {
-	pending := w.groupRaw / 2
+// groupEncoded estimates what the open row group takes encoded: at least its finished pages, and at least its raw bytes by
+// the ratio that the file has shown so far, one half at first.
+func (w *Writer) groupEncoded() int64 {
+	ratio := 0.5
 	if w.raw > 0 {
-		pending = int64(float64(w.groupRaw) * float64(w.sink.bytes) / float64(w.raw))
+		ratio = float64(w.sink.bytes) / float64(w.raw)
 	}
-	if w.err == nil {
-		pending = max(pending, w.file.RowGroupTotalCompressedBytes())
+	return max(int64(float64(w.groupRaw)*ratio), w.file.RowGroupTotalCompressedBytes())
+}
+
+// BytesWritten estimates the size the file would have if it were closed now.
+func (w *Writer) BytesWritten() int64 {
+	if w.err != nil {
+		return w.sink.bytes
 	}
-	return w.sink.bytes + pending
+	return w.sink.bytes + w.groupEncoded()
 }
 
 // Close finishes the file and checks it: its footer parses and counts the rows written.
