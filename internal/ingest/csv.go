@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
@@ -42,6 +43,10 @@ func (r *csvRows) start(ctx context.Context, source io.Reader) error {
 		}
 		seen[name] = true
 		r.header = append(r.header, name)
+	}
+	if len(r.header) == 1 && strings.ContainsAny(r.header[0], ";\t|") {
+		return &Error{Code: CodeBadRow, File: r.in.name, Line: line, Column: r.header[0],
+			Reason: "the only column; are the fields separated by something else than commas? Only commas are understood"}
 	}
 	if len(r.header) == 0 {
 		return &Error{Code: CodeBadRow, File: r.in.name, Reason: "is empty; the first line must name the columns"}
