@@ -79,6 +79,7 @@ func Write(ctx context.Context, out io.Writer, s *arrow.Schema, rows iter.Seq2[a
 	defer func() {
 		if err != nil {
 			enc.abort()
+			_ = buffered.Flush() // the rows before the error are right; the error says that more are missing
 		}
 	}()
 	for rec, err := range rows {

@@ -17,6 +17,9 @@
 // numbers or booleans among strings become their source text; columns of nulls only become strings; a column that holds
 // both objects and plain values is refused, naming the rows.
 //
+// Column names that other engines cannot read are refused, or replaced if [Options].Sanitize says so: those with a space or
+// any of ,;{}()= and, because Trino keeps such names for hidden columns and shells expand them, with a $.
+//
 // It relies on internal/schema for names and for the shape of rows, and on the writer for fencing and sealing; of the
 // invariants it carries 2 (in order): the rows of a key reach its shard in the order of the file.
 package ingest
