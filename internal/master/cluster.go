@@ -34,15 +34,6 @@ const (
 	claimsMax = 8
 )
 
-// Cluster is the record P/cluster, and what root.json says besides.
-type Cluster struct {
-	V     int    `json:"v"`
-	Name  string `json:"name"`
-	ID    string `json:"id"`
-	Root  string `json:"root"` // as the first master wrote it; for people
-	Slots int    `json:"slots"`
-}
-
 // rootClaim is root.json.
 type rootClaim struct {
 	Format int    `json:"format"`
@@ -87,21 +78,21 @@ type claimer struct {
 //  3. It does not, and root.json is another cluster's by name: refused.
 //  4. It does not, and root.json carries our name: an etcd that lost everything, or a second cluster of the same name.
 //     Watch its beats; if they move, refused; else replace root.json under a new id.
-func (c *claimer) claim(ctx context.Context, name string, slots int, held *Cluster) (Cluster, error) {
+func (c *claimer) claim(ctx context.Context, name string, slots int, held *etcd.Cluster) (etcd.Cluster, error) {
 	for range claimsMax {
 		record, err := c.record(ctx)
 		if err != nil {
-			return Cluster{}, err
+			return etcd.Cluster{}, err
 		}
 		root, etag, err := c.root(ctx)
 		if err != nil {
-			return Cluster{}, err
+			return etcd.Cluster{}, err
 		}
 		var done bool
 		switch {
 		case record != nil:
 			if record.Name != name {
-				return Cluster{}, fmt.Errorf("etcd prefix %s belongs to cluster %q and this master is of cluster %q; give it another prefix",
+				return etcd.Cluster{}, fmt.Errorf("etcd prefix %s belongs to cluster %q and this master is of cluster %q; give it another prefix",
 					c.keys.Prefix, record.Name, name)
 			}
 			done, err = c.claimRoot(ctx, root, *record)
@@ -109,20 +100,20 @@ func (c *claimer) claim(ctx context.Context, name string, slots int, held *Clust
 				return *record, err
 			}
 		case root == nil || held != nil && root.ID == held.ID:
-			err = c.create(ctx, root, Cluster{V: 1, Name: name, ID: c.idOf(held), Root: c.store.URL(), Slots: slots})
+			err = c.create(ctx, root, etcd.Cluster{V: 1, Name: name, ID: c.idOf(held), Root: c.store.URL(), Slots: slots})
 		case root.Name != name:
-			return Cluster{}, &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID, Reason: "which is not this one"}
+			return etcd.Cluster{}, &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID, Reason: "which is not this one"}
 		default:
 			err = c.takeOver(ctx, *root, etag, slots)
 		}
 		if err != nil {
-			return Cluster{}, err
+			return etcd.Cluster{}, err
 		}
 	}
-	return Cluster{}, fmt.Errorf("cluster %q kept changing while its root was claimed; start the master again", name)
+	return etcd.Cluster{}, fmt.Errorf("cluster %q kept changing while its root was claimed; start the master again", name)
 }
 
-func (c *claimer) idOf(held *Cluster) string {
+func (c *claimer) idOf(held *etcd.Cluster) string {
 	if held != nil {
 		return held.ID
 	}
@@ -130,20 +121,13 @@ func (c *claimer) idOf(held *Cluster) string {
 }
 
 // record reads P/cluster; nil if there is none.
-func (c *claimer) record(ctx context.Context) (*Cluster, error) {
-	answer, err := c.kv.Get(ctx, c.keys.Cluster())
-	if err != nil {
-		return nil, fmt.Errorf("reading %s from etcd: %w", c.keys.Cluster(), err)
-	}
-	if len(answer.Kvs) == 0 {
+func (c *claimer) record(ctx context.Context) (*etcd.Cluster, error) {
+	record, err := etcd.ReadCluster(ctx, c.kv, c.keys)
+	if errors.Is(err, etcd.ErrNoCluster) {
 		return nil, nil
 	}
-	var record Cluster
-	if err := json.Unmarshal(answer.Kvs[0].Value, &record); err != nil {
-		return nil, fmt.Errorf("%s in etcd is damaged: %w", c.keys.Cluster(), err)
-	}
-	if record.V != 1 || record.Slots < 1 || record.ID == "" {
-		return nil, fmt.Errorf("%s in etcd has version %d and %d slots; this program knows version 1", c.keys.Cluster(), record.V, record.Slots)
+	if err != nil {
+		return nil, err
 	}
 	return &record, nil
 }
@@ -168,7 +152,7 @@ func (c *claimer) root(ctx context.Context) (*rootClaim, string, error) {
 }
 
 // claimRoot compares root.json with the cluster's record, or creates it; done says that the record may be used.
-func (c *claimer) claimRoot(ctx context.Context, root *rootClaim, record Cluster) (done bool, err error) {
+func (c *claimer) claimRoot(ctx context.Context, root *rootClaim, record etcd.Cluster) (done bool, err error) {
 	if root == nil {
 		return false, c.putRoot(ctx, record)
 	}
@@ -179,7 +163,7 @@ func (c *claimer) claimRoot(ctx context.Context, root *rootClaim, record Cluster
 	return true, nil
 }
 
-func (c *claimer) putRoot(ctx context.Context, record Cluster) error {
+func (c *claimer) putRoot(ctx context.Context, record etcd.Cluster) error {
 	body, err := json.Marshal(rootClaim{Format: 1, Nonce: random.ID(c.rand), Name: record.Name, ID: record.ID})
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", rootKey, err)
@@ -193,7 +177,7 @@ func (c *claimer) putRoot(ctx context.Context, record Cluster) error {
 
 // create writes root.json, if it is missing, and then P/cluster. Both may be lost to another master; the next round
 // reads what stands.
-func (c *claimer) create(ctx context.Context, root *rootClaim, record Cluster) error {
+func (c *claimer) create(ctx context.Context, root *rootClaim, record etcd.Cluster) error {
 	if root == nil {
 		if err := c.putRoot(ctx, record); err != nil {
 			return err
@@ -209,7 +193,7 @@ func (c *claimer) create(ctx context.Context, root *rootClaim, record Cluster) e
 	return c.createRecord(ctx, record)
 }
 
-func (c *claimer) createRecord(ctx context.Context, record Cluster) error {
+func (c *claimer) createRecord(ctx context.Context, record etcd.Cluster) error {
 	value, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", c.keys.Cluster(), err)
@@ -247,7 +231,7 @@ func (c *claimer) takeOver(ctx context.Context, root rootClaim, etag string, slo
 			return err // a running master has put its record back, or another one was faster
 		}
 	}
-	record := Cluster{V: 1, Name: root.Name, ID: random.ID(c.rand), Root: c.store.URL(), Slots: slots}
+	record := etcd.Cluster{V: 1, Name: root.Name, ID: random.ID(c.rand), Root: c.store.URL(), Slots: slots}
 	body, err := json.Marshal(rootClaim{Format: 1, Nonce: random.ID(c.rand), Name: record.Name, ID: record.ID})
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", rootKey, err)

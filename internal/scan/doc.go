@@ -10,7 +10,7 @@
 //   - It only publishes; the join keeps marks from falling (invariant 3). A merged mark that went back in storage is
 //     reported as regressed after two uncached snapshots said so in a row, and is never replayed.
 //   - With etcd empty it rebuilds every record (invariant 11).
-//   - Publishing is bounded: 15 s per table, four at a time; what does not fit is dropped and counted, and the next scan
+//   - Publishing is bounded as demand.Detached is: 15 s per table, four tables at a time; what does not fit is dropped and counted, and the next scan
 //     has it again. What is remembered between scans is a few hundred bytes per shard, and a bounded number of snapshots.
 //
 // It relies on manifests and logs being chains that only grow, and on nobody's clock.

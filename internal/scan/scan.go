@@ -36,7 +36,7 @@ type Deps struct {
 // scans of one table at once are a waste.
 type Scanner struct {
 	deps   Deps
-	events *events
+	counts counts
 
 	tables *table.Cache
 
@@ -53,7 +53,7 @@ type memory struct {
 
 // NewScanner makes a scanner that remembers nothing yet.
 func NewScanner(deps Deps) *Scanner {
-	return &Scanner{deps: deps, events: newEvents(), memories: map[string]*memory{},
+	return &Scanner{deps: deps, counts: counts{byResult: map[demand.Result]float64{}}, memories: map[string]*memory{},
 		tables: table.NewCache(deps.Store, table.Deps{Clock: deps.Clock, Random: deps.Random, Log: deps.Log}, snapshotBytesMax)}
 }
 

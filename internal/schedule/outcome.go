@@ -156,15 +156,12 @@ func Next(prev *Outcome, run Run) Outcome {
 
 // Vanished is the outcome record after a turn disappeared without one: an executor died with it. A unit that kills
 // executors backs off like any other failure.
-func Vanished(prev *Outcome, kind Kind, execution, executor string, nowMS int64) Outcome {
-	run := Run{Execution: execution, Executor: executor, Kind: kind, EndedMS: nowMS, Failure: &Failure{
-		Code: "turn_vanished", Class: Retryable,
-		Message: fmt.Sprintf("executor %s disappeared with its turn", executor),
-	}}
-	if prev != nil {
-		run.Incarnation = prev.Incarnation
-	}
-	return Next(prev, run)
+func Vanished(prev *Outcome, incarnation int64, kind Kind, execution, executor string, nowMS int64) Outcome {
+	return Next(prev, Run{Execution: execution, Executor: executor, Incarnation: incarnation, Kind: kind, EndedMS: nowMS,
+		Failure: &Failure{
+			Code: "turn_vanished", Class: Retryable,
+			Message: fmt.Sprintf("executor %s disappeared with its turn", executor),
+		}})
 }
 
 func resultOf(run Run) Result {

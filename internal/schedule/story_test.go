@@ -209,7 +209,7 @@ func (w *world) release(execution string, args map[string]string, more bool) str
 	f := Failure{Code: args["code"], Class: FailureClass(args["failed"]), Message: "as the story says",
 		Generation: uint64(number(args["generation"], 0))}
 	for i, turn := range w.turns(u) {
-		run := Run{Execution: execution, Executor: "x1", Kind: u.Kind, EndedMS: w.now, More: more,
+		run := Run{Execution: execution, Executor: "x1", Incarnation: 1, Kind: u.Kind, EndedMS: w.now, More: more,
 			Did: args["failed"] == "" && args["nothing"] == ""}
 		switch shard := args["shard"]; {
 		case args["failed"] == "":
@@ -234,7 +234,7 @@ func (w *world) vanish(execution string) string {
 	delete(w.held, execution)
 	w.revision++
 	for _, turn := range w.turns(u) {
-		next := Vanished(turn.Last, u.Kind, execution, "x1", w.now)
+		next := Vanished(turn.Last, 1, u.Kind, execution, "x1", w.now)
 		*turn = Turn{Last: &next, Revision: w.revision, SeenMS: w.now}
 	}
 	return ""

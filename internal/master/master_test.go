@@ -1,0 +1,328 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"tidemark/internal/clock"
+	"tidemark/internal/deltalog"
+	"tidemark/internal/demand"
+	"tidemark/internal/etcd"
+	"tidemark/internal/objstore"
+	"tidemark/internal/ownership"
+	"tidemark/internal/random"
+	"tidemark/internal/schedule"
+	"tidemark/internal/schedule/readyqueue"
+	"tidemark/internal/schema"
+	"tidemark/internal/shardmanifest"
+	"tidemark/internal/table"
+	"tidemark/test/etcd/etcdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testSlots = 8
+
+// rig is a cluster on a real etcd and a root in memory.
+type rig struct {
+	t      *testing.T
+	client *clientv3.Client
+	keys   etcd.Keys
+	store  *objstore.Memory
+	deps   table.Deps
+}
+
+func newRig(t *testing.T) *rig {
+	return &rig{
+		t: t, client: etcdtest.Start(t), keys: etcd.KeysOf("test"), store: objstore.NewMemory(clock.System()),
+		deps: table.Deps{Clock: clock.System(), Random: random.New()},
+	}
+}
+
+func (r *rig) config(id string) Config {
+	log := hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.Warn, Output: testWriter{r.t}})
+	return Config{
+		ID: id, Cluster: "test", Slots: testSlots, Keys: r.keys, Client: r.client, Store: r.store,
+		Clock: clock.System(), Random: random.New(), Log: log, Lease: ownership.DefaultConfig(3 * time.Second), BeatWatch: time.Millisecond,
+	}
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// run starts a master; the returned function stops it and waits.
+func (r *rig) run(c Config) (*Master, func()) {
+	r.t.Helper()
+	m, err := New(c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := m.Run(ctx); err != nil {
+			r.t.Errorf("master %s: %v", c.ID, err)
+		}
+	}()
+	stop := func() { cancel(); <-done }
+	r.t.Cleanup(stop)
+	return m, stop
+}
+
+func (r *rig) create(name string, properties map[string]string) *table.Table {
+	r.t.Helper()
+	s, err := schema.Parse(`{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}`)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	t, err := table.Create(r.t.Context(), r.store, name, table.CreateOptions{Schema: s, Properties: properties}, r.deps)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return t
+}
+
+// seal seals n generations on storage and tells nobody.
+func (r *rig) seal(t *table.Table, shard string, n int) *shardmanifest.Manifest {
+	r.t.Helper()
+	chain := shardmanifest.Open(r.store, t.Name, t.ID, shard, shardmanifest.Options{Clock: clock.System(), Random: random.New()})
+	hold, err := chain.Claim(r.t.Context(), shardmanifest.ClaimOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for range n {
+		g := shardmanifest.Generation{Path: chain.GenerationPath(hold.Next()), Bytes: 10, Rows: 2, SealedMS: time.Now().UnixMilli()}
+		if _, err := hold.Seal(r.t.Context(), g); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return hold.Manifest()
+}
+
+func (r *rig) publisher() *demand.Publisher {
+	return demand.NewPublisher(r.client, r.keys, testSlots, clock.System(), random.New())
+}
+
+// publish tells etcd of the newest seal, as a writer does.
+func (r *rig) publish(t *table.Table, m *shardmanifest.Manifest) {
+	r.t.Helper()
+	last := m.Generations[len(m.Generations)-1]
+	_, err := r.publisher().PublishSealed(r.t.Context(), demand.SealedEvent{
+		Table: t.Name, TableID: t.ID, Incarnation: t.Incarnation, Shard: m.Shard, SealedMS: last.SealedMS,
+		Sealed: demand.Mark{Gen: last.Number, Epoch: last.Epoch, Bytes: last.CumBytes, Rows: last.CumRows},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// merge commits a merged mark to the log, as an execution does.
+func (r *rig) merge(t *table.Table, shard string, gen int64) {
+	r.t.Helper()
+	snapshot, err := t.Log.Snapshot(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err = t.Log.Commit(r.t.Context(), deltalog.Intent{
+		TableID: t.ID, Read: snapshot, Info: deltalog.CommitInfo{Operation: "MERGE"},
+		Marks: map[string]deltalog.MarkChange{deltalog.AppID(t.ID, shard): {From: snapshot.Mark(shard), To: gen}},
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// until watches all of the cluster's keys until what stands there satisfies the condition.
+func (r *rig) until(what string, ok func(keys map[string]string) bool) map[string]string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 60*time.Second) // a bound for a broken test, not a wait
+	defer cancel()
+	all, err := r.client.Get(ctx, r.keys.Prefix+"/", clientv3.WithPrefix())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	standing := map[string]string{}
+	for _, kv := range all.Kvs {
+		standing[string(kv.Key)] = string(kv.Value)
+	}
+	if ok(standing) {
+		return standing
+	}
+	for w := range r.client.Watch(ctx, r.keys.Prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(all.Header.Revision+1)) {
+		for _, ev := range w.Events {
+			if ev.Type == clientv3.EventTypeDelete {
+				delete(standing, string(ev.Kv.Key))
+			} else {
+				standing[string(ev.Kv.Key)] = string(ev.Kv.Value)
+			}
+		}
+		if ok(standing) {
+			return standing
+		}
+	}
+	r.t.Fatalf("waited in vain for %s; there is: %v", what, standing)
+	return nil
+}
+
+// units is the ready units of a table.
+func (r *rig) units(keys map[string]string, table string) []schedule.Unit {
+	r.t.Helper()
+	var units []schedule.Unit
+	for key, value := range keys {
+		if !strings.HasPrefix(key, r.keys.ReadyAll()) {
+			continue
+		}
+		u, err := readyqueue.Parse(r.keys, key, []byte(value))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if u.Table == table {
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
+// ready waits for a single ready unit of a table with so many generations.
+func (r *rig) ready(table string, gens uint64) schedule.Unit {
+	r.t.Helper()
+	var unit schedule.Unit
+	r.until("a ready unit of table "+table, func(keys map[string]string) bool {
+		units := r.units(keys, table)
+		if len(units) != 1 || units[0].Gens != gens {
+			return false
+		}
+		unit = units[0]
+		return true
+	})
+	return unit
+}
+
+func TestWhatWasSealedWithoutTellingAnybodyIsFoundAndQueued(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("prod/events", nil)
+	r.seal(tbl, "a", 7)
+	r.seal(tbl, "b", 5)
+	r.run(r.config("m1"))
+	u := r.ready("prod/events", 12)
+	if u.Kind != schedule.KindMerge || u.Groups != schedule.AllGroups || u.Class != schedule.Merge || u.TableID != tbl.ID || u.Shards != 2 {
+		t.Errorf("%+v", u)
+	}
+}
+
+// A table that was created and sealed to after the master has settled: its first demand record brings the scan that
+// makes the merged mark known.
+func TestANewTablesFirstSealIsQueued(t *testing.T) {
+	r := newRig(t)
+	r.run(r.config("m1"))
+	r.until("the first slots", func(keys map[string]string) bool { return keys[r.keys.Slot(0)] != "" })
+	tbl := r.create("t", map[string]string{"tidemark.policy.min_generations": "1"})
+	r.publish(tbl, r.seal(tbl, "a", 1))
+	r.ready("t", 1)
+}
+
+func TestPausingATableEmptiesItsQueue(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t", map[string]string{"tidemark.state": "paused"})
+	r.publish(tbl, r.seal(tbl, "a", 20))
+	m, _ := r.run(r.config("m1"))
+	r.until("the table's record", func(keys map[string]string) bool {
+		return strings.Contains(keys[r.keys.Table(etcd.SlotOf("t", testSlots), "t")], `"paused"`)
+	})
+	r.until("demand of both marks", func(keys map[string]string) bool {
+		return strings.Contains(keys[r.keys.Demand(etcd.SlotOf("t", testSlots), "t", "a")], `"merged"`)
+	})
+	e, err := m.Explain("t")
+	if err != nil || len(e.Shards) != 1 || e.Shards[0].Code != schedule.CodePaused {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if units := r.units(r.until("anything", func(map[string]string) bool { return true }), "t"); len(units) != 0 {
+		t.Errorf("queued: %+v", units)
+	}
+}
+
+func TestTwoMastersShareTheSlotsAndOneTakesOverAlone(t *testing.T) {
+	r := newRig(t)
+	owners := func(keys map[string]string) map[string]int {
+		n := map[string]int{}
+		for slot := range testSlots {
+			var token ownership.SlotToken
+			if json.Unmarshal([]byte(keys[r.keys.Slot(slot)]), &token) == nil {
+				n[token.Owner]++
+			}
+		}
+		return n
+	}
+	_, stop := r.run(r.config("m1"))
+	r.until("all slots with one master", func(keys map[string]string) bool { return owners(keys)["m1"] == testSlots })
+	r.run(r.config("m2"))
+	r.until("slots with both masters", func(keys map[string]string) bool {
+		n := owners(keys)
+		return n["m1"] > 0 && n["m2"] > 0 && n["m1"]+n["m2"] == testSlots
+	})
+	stop()
+	r.until("all slots with the other master", func(keys map[string]string) bool { return owners(keys)["m2"] == testSlots })
+	tbl := r.create("t", nil)
+	r.publish(tbl, r.seal(tbl, "a", 20))
+	r.ready("t", 20)
+}
+
+// Invariant 11: nothing but storage is needed.
+func TestEverythingInEtcdIsRebuiltFromStorage(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t", nil)
+	r.seal(tbl, "a", 30)
+	r.merge(tbl, "a", 10)
+	r.run(r.config("m1"))
+	before := r.until("the unit", func(keys map[string]string) bool { return len(r.units(keys, "t")) == 1 })
+	if _, err := r.client.Delete(t.Context(), r.keys.Prefix+"/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	after := r.until("the unit once more", func(keys map[string]string) bool {
+		return len(r.units(keys, "t")) == 1 && keys[r.keys.Cluster()] != ""
+	})
+	if after[r.keys.Cluster()] != before[r.keys.Cluster()] {
+		t.Errorf("the cluster's record was %s and is %s", before[r.keys.Cluster()], after[r.keys.Cluster()])
+	}
+	if u := r.ready("t", 20); u.Gens != 20 {
+		t.Errorf("%+v", u)
+	}
+}
+
+func TestADroppedTableLeavesNothingInEtcd(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t", nil)
+	r.seal(tbl, "a", 30)
+	r.run(r.config("m1"))
+	r.ready("t", 30)
+	if err := table.Drop(t.Context(), r.store, "t", r.deps); err != nil {
+		t.Fatal(err)
+	}
+	// A late writer's event brings the scan forward.
+	if _, err := r.publisher().PublishSealed(t.Context(), demand.SealedEvent{
+		Table: "t", TableID: tbl.ID, Incarnation: 1, Shard: "b", Sealed: demand.Mark{Gen: 1, Epoch: 1}, SealedMS: 1,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.until("an empty etcd", func(keys map[string]string) bool {
+		for key := range keys {
+			for _, kind := range []string{"/demand/", "/ready/", "/tables/"} {
+				if strings.HasPrefix(key, r.keys.Prefix+kind) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
