@@ -48,9 +48,6 @@ func Open(s objstore.Store, table, tableID, shard string, o Options) *Chain {
 	return &Chain{store: s, table: table, tableID: tableID, shard: shard, clock: o.Clock, random: o.Random}
 }
 
-// Shard is the chain's shard.
-func (c *Chain) Shard() string { return c.shard }
-
 func (c *Chain) dir() string            { return shardDir(c.table, c.tableID, c.shard) }
 func (c *Chain) manifestPrefix() string { return c.dir() + "/manifest/" }
 func (c *Chain) generationPrefix() string {
@@ -130,8 +127,7 @@ func load(ctx context.Context, s objstore.Store, table, tableID, shard string, v
 
 // Retire ends the shard for good; its newest manifest stays. It fails with ErrNoShard if there is nothing to retire.
 func (c *Chain) Retire(ctx context.Context) (*Manifest, error) {
-	m, err := c.commit(ctx, "retire", retireEvent{})
-	return m, err
+	return c.commit(ctx, "retire", retireEvent{})
 }
 
 // Trim stops listing the generations up to a merged mark, which the caller has read from storage after the shard's
