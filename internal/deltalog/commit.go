@@ -74,7 +74,7 @@ func (l *Log) Commit(ctx context.Context, in Intent) (CommitResult, error) {
 			return l.confirm(ctx, in, res)
 		}
 		next := *cur.apply(commit)
-		next.checked, next.LoadedAt = checked, checked.wall
+		next.checked, next.LoadedAt, next.etag = checked, checked.wall, outcome.etag
 		res.Version, res.Snapshot = commit.Version, &next
 		return res, nil
 	}
@@ -99,8 +99,9 @@ func (l *Log) settle(in Intent, cur *Snapshot, since []Commit, res *CommitResult
 }
 
 type putOutcome struct {
-	lost       bool // the number is another's for good
-	wasUnknown bool // a request may be under way still
+	lost       bool   // the number is another's for good
+	wasUnknown bool   // a request may be under way still
+	etag       string // of the version, if it is ours
 }
 
 // put creates a version. Without an error it is ours, or lost.
@@ -109,17 +110,17 @@ func (l *Log) put(ctx context.Context, version int64, body []byte) (putOutcome, 
 	r := objstore.PutOnce(ctx, l.store, key, body, l.retry())
 	switch {
 	case r.Outcome == objstore.Applied:
-		return putOutcome{}, nil
+		return putOutcome{etag: r.Info.ETag}, nil
 	case r.Outcome == objstore.Refused && errors.Is(r.Err, objstore.ErrExists):
 		return putOutcome{lost: true}, nil
 	case r.Outcome == objstore.Refused:
 		return putOutcome{}, fmt.Errorf("table %s: version %d was not committed: %w", l.table, version, r.Err)
 	}
 	// One look settles it if the version is there by now: ours is committed; another's keeps ours out for good.
-	found, _, err := l.store.Get(ctx, key)
+	found, info, err := l.store.Get(ctx, key)
 	switch {
 	case err == nil && bytes.Equal(found, body):
-		return putOutcome{wasUnknown: true}, nil
+		return putOutcome{wasUnknown: true, etag: info.ETag}, nil
 	case err == nil:
 		return putOutcome{wasUnknown: true, lost: true}, nil
 	}
@@ -283,6 +284,6 @@ func (l *Log) Create(ctx context.Context, p Protocol, m Metadata, info CommitInf
 		return s, err
 	}
 	s := (&Snapshot{table: l.table, Version: -1, Checkpoint: -1}).apply(c)
-	s.checked, s.LoadedAt = checked, checked.wall
+	s.checked, s.LoadedAt, s.etag = checked, checked.wall, outcome.etag
 	return s, nil
 }

@@ -84,8 +84,12 @@ func Decide(in Intent, since []Commit) Verdict {
 	if v, stop := decideMarks(in, since); stop {
 		return v
 	}
+	removes := make(map[string]bool, len(in.Removes))
+	for _, r := range in.Removes {
+		removes[r.Path] = true
+	}
 	for i := range since {
-		if reason := in.conflict(&since[i]); reason != "" {
+		if reason := in.conflict(&since[i], removes); reason != "" {
 			return Verdict{Kind: PlanAgain, Reason: fmt.Sprintf("version %d %s", since[i].Version, reason)}
 		}
 	}
@@ -171,8 +175,8 @@ func shardOf(appID string) string {
 	return "transaction " + appID
 }
 
-// conflict says what a commit did that the intent cannot live with, or "".
-func (in *Intent) conflict(c *Commit) string {
+// conflict says what a commit did that the intent, which removes certain paths, cannot live with, or "".
+func (in *Intent) conflict(c *Commit, removes map[string]bool) string {
 	if c.Protocol != nil && !c.Protocol.Equal(in.Read.Protocol) {
 		return "changed the protocol"
 	}
@@ -184,12 +188,14 @@ func (in *Intent) conflict(c *Commit) string {
 	if in.Whole && len(c.Adds)+len(c.Removes) > 0 {
 		return "changed the files of the table"
 	}
-	for _, ours := range in.Removes {
-		if slices.ContainsFunc(c.Removes, func(r Remove) bool { return r.Path == ours.Path }) {
-			return "removed " + ours.Path + ", which this commit removes"
+	for _, r := range c.Removes {
+		if removes[r.Path] {
+			return "removed " + r.Path + ", which this commit removes"
 		}
-		if slices.ContainsFunc(c.Adds, func(a Add) bool { return a.Path == ours.Path }) {
-			return "added " + ours.Path + " anew, which this commit removes"
+	}
+	for _, a := range c.Adds {
+		if removes[a.Path] {
+			return "added " + a.Path + " anew, which this commit removes"
 		}
 	}
 	if !in.Upsert {

@@ -147,6 +147,15 @@ func (l *listing) newestCheckpoint() int64 {
 	return l.checkpoints[len(l.checkpoints)-1].version
 }
 
+// etagOf returns the ETag of a version's file, or "".
+func (l *listing) etagOf(version int64) string {
+	i, ok := slices.BinarySearchFunc(l.versions, version, func(f logFile, v int64) int { return cmp.Compare(f.version, v) })
+	if !ok {
+		return ""
+	}
+	return l.versions[i].ETag
+}
+
 // after returns the versions above one, which must follow it without a gap.
 func (l *listing) after(table string, version int64) ([]logFile, error) {
 	versions := l.versions

@@ -24,8 +24,8 @@ const (
 	// commitBytesMax is far above any sensible version (a million files are about 500 MB) and keeps a damaged or
 	// hostile one from taking all memory.
 	commitBytesMax = 512 << 20
-	// trustMax is how long a snapshot may be refreshed version by version. After that a cleanup may have deleted the
-	// next version and a stalled commit may have put another one in its place.
+	// trustMax is how old a snapshot may be that is refreshed version by version. After that a cleanup may have deleted
+	// the next version and a stalled commit may have put another one in its place.
 	trustMax = 10 * time.Minute
 )
 
@@ -104,6 +104,7 @@ func (l *Log) load(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	s.checked, s.LoadedAt = start, start.wall
+	s.etag = list.etagOf(s.Version)
 	return s.withoutExpired(start.wall), nil
 }
 
@@ -158,8 +159,9 @@ func (l *Log) replay(ctx context.Context, s *Snapshot, versions []logFile) (*Sna
 	return s, nil
 }
 
-// Refresh returns the newest version, reading only what came after a snapshot. A snapshot that is older than ten
-// minutes, or whose own version is no longer in the log, is loaded afresh instead.
+// Refresh returns the newest version, reading only what came after a snapshot: one listing if nothing did. A snapshot
+// that is older than ten minutes and no longer the newest, or whose own version is no longer in the log, is loaded
+// afresh instead.
 func (l *Log) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	next, _, err := l.follow(ctx, s)
 	if errors.Is(err, errNotContiguous) {
@@ -186,9 +188,7 @@ var errNotContiguous = errors.New("the log does not continue where the snapshot 
 
 // follow reads the versions after a snapshot. The error is errNotContiguous if only a fresh load can be trusted.
 func (l *Log) follow(ctx context.Context, s *Snapshot) (*Snapshot, []Commit, error) {
-	if s.checked.age(l.clock) > trustMax {
-		return nil, nil, errNotContiguous
-	}
+	old := s.checked.age(l.clock) > trustMax
 	start := now(l.clock)
 	list, err := l.list(ctx, s.Version)
 	if err != nil {
@@ -196,11 +196,11 @@ func (l *Log) follow(ctx context.Context, s *Snapshot) (*Snapshot, []Commit, err
 	}
 	// The snapshot's own version must still be there: if not, the log was replaced, or cleaned beyond it, and a
 	// version after it may be a stalled commit's that counts nowhere.
-	if len(list.versions) == 0 || list.versions[0].version != s.Version {
+	if len(list.versions) == 0 || list.versions[0].version != s.Version || s.etag != "" && list.versions[0].ETag != s.etag {
 		return nil, nil, errNotContiguous
 	}
 	versions, err := list.after(l.table, s.Version)
-	if err != nil {
+	if err != nil || old && (len(versions) > 0 || s.etag == "" || list.newestCheckpoint() > s.Version) {
 		return nil, nil, errNotContiguous
 	}
 	next := *s
@@ -225,6 +225,7 @@ func (l *Log) follow(ctx context.Context, s *Snapshot) (*Snapshot, []Commit, err
 	}
 	final := *out
 	final.checked, final.LoadedAt = start, start.wall
+	final.etag = list.etagOf(final.Version)
 	final.Checkpoint = max(s.Checkpoint, list.newestCheckpoint())
 	return &final, commits, nil
 }

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"tidemark/internal/clock"
 	"tidemark/internal/objstore"
 	"tidemark/internal/objstore/faultstore"
@@ -91,6 +93,38 @@ func TestARefreshCostsWhatIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalState(t, fresh, newest)
+}
+
+func TestAnIdleTableCostsOneListingHoweverOldItsSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.System()
+		memory := objstore.NewMemory(c)
+		l, s := newLog(t, memory, c)
+		s = grow(t, l, s, 3)
+		traced, err := faultstore.Wrap(memory, c, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(time.Hour)
+			if s, err = open(traced, c).Refresh(t.Context(), s); err != nil || s.Version != 3 {
+				t.Fatal(err)
+			}
+		}
+		if n := len(traced.Trace()); n != 3 {
+			t.Errorf("three refreshes took %d requests: %v", n, traced.Trace())
+		}
+		// One new version, and it may be a ghost for all we know: the whole table is read.
+		want := grow(t, l, s, 4)
+		time.Sleep(time.Hour)
+		if s, err = open(traced, c).Refresh(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		equalState(t, s, want)
+		if n := len(traced.Trace()); n != 3+8 { // two listings, the hint, five versions
+			t.Errorf("it took %v", traced.Trace()[3:])
+		}
+	})
 }
 
 func TestAGapInTheLogIsNamed(t *testing.T) {
@@ -297,6 +331,122 @@ func TestARefreshNoticesThatTheLogWasReplaced(t *testing.T) {
 	if err != nil || got.Metadata.ID != "U" || got.Version != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
+	// Even by one that is just as long.
+	other := grow(t, l, got, 3)
+	if got, err = l.Refresh(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	equalState(t, got, other)
+}
+
+func TestAStoreThatFailsIsNotTakenForDamage(t *testing.T) {
+	c := clock.System()
+	memory := objstore.NewMemory(c)
+	l, s := newLog(t, memory, c)
+	s = grow(t, l, s, 3)
+	if err := l.Checkpoint(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	want := grow(t, l, s, 4)
+	for _, fault := range []string{"any *.checkpoint.parquet: fail before send", "get *.json: throttle", "list *: refuse"} {
+		faulty, err := faultstore.Wrap(memory, c, fault)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stored *objstore.Error
+		var damaged *CheckpointError
+		if _, err := open(faulty, c).Snapshot(t.Context()); !errors.As(err, &stored) || errors.As(err, &damaged) || len(faulty.Unused()) > 0 {
+			t.Errorf("%s: %v", fault, err)
+		}
+	}
+	// The hint is only a hint.
+	faulty, err := faultstore.Wrap(memory, c, "get *_last_checkpoint: fail before send")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := open(faulty, c).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equalState(t, got, want)
+}
+
+// Random histories of commits, checkpoints and cleanups, of Tidemark and others: however the table is read, it is the
+// same, and every snapshot that was taken stays what it was.
+func TestEveryWayToReadATableGivesTheSame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := clock.System()
+		memory := objstore.NewMemory(c)
+		l, s := newLog(t, memory, c)
+		type kept struct {
+			snapshot *Snapshot
+			dump     string
+		}
+		var all []kept
+		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			all = append(all, kept{s, dump(s)})
+			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0:
+				if err := l.Checkpoint(t.Context(), s); err != nil {
+					rt.Fatal(err)
+				}
+				if rapid.Bool().Draw(rt, "clean") {
+					for v := range s.Version {
+						deleteFiles(t, memory, commitName(v))
+					}
+				}
+			case 1:
+				foreign(t, memory, s.Version+1, fmt.Sprintf(`{"add":{"path":"their%%20%d","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}`, step))
+			default:
+				in := merge(s, fmt.Sprint("x", step), s.Mark("a"), s.Mark("a")+1)
+				for f := range s.Files() {
+					if rapid.IntRange(0, 3).Draw(rt, "remove") == 0 {
+						in.Removes = append(in.Removes, Remove{Path: f.Path, DataChange: true})
+					}
+				}
+				res, err := l.Commit(t.Context(), in)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				s = res.Snapshot
+				continue
+			}
+			var err error
+			if s, err = l.Refresh(t.Context(), s); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		fresh, err := l.Snapshot(t.Context())
+		if err != nil {
+			rt.Fatal(err)
+		}
+		equalState(t, fresh, s)
+		for _, k := range all {
+			if got := dump(k.snapshot); got != k.dump {
+				rt.Fatalf("the snapshot of version %d has changed from\n%s to\n%s", k.snapshot.Version, k.dump, got)
+			}
+			refreshed, err := l.Refresh(t.Context(), k.snapshot)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			equalState(t, refreshed, s)
+			// Adding the difference to the old snapshot gives the new one's files and marks.
+			if d := k.snapshot.apply(diff(k.snapshot, s)); files(d) != files(s) {
+				rt.Fatalf("the difference leads to\n%s, not\n%s", files(d), files(s))
+			}
+		}
+	})
+}
+
+// files is a dump without tombstones, of which a difference knows only paths.
+func files(s *Snapshot) string {
+	var out []string
+	for line := range strings.SplitSeq(dump(s), "\n") {
+		if !strings.HasPrefix(line, "tombstone") {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "\n")
 }
 
 func TestAnOldSnapshotIsLoadedAfreshBecauseItsNextVersionMayBeAGhost(t *testing.T) {

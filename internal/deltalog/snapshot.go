@@ -16,6 +16,7 @@ type Snapshot struct {
 
 	table      string
 	checked    instant // the same, before the request was sent
+	etag       string  // of the version's file, if known: tells a log that was replaced
 	files      tree[*dataFile]
 	tombstones tree[tombstone]
 	txns       tree[mark]
