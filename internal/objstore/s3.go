@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -48,6 +49,7 @@ type S3 struct {
 	clock  clock.Clock
 	random random.Source
 	log    hclog.Logger
+	answer time.Duration // how long an attempt may take besides its bytes
 
 	tags       *string // encoded as a query
 	encryption types.ServerSideEncryption
@@ -80,7 +82,7 @@ func openS3(ctx context.Context, root string, o Options) (*S3, error) {
 		}
 		prefix += "/"
 	}
-	s := &S3{url: root, bucket: u.Host, prefix: prefix, clock: o.Clock, random: o.Random, log: o.Log}
+	s := &S3{url: root, bucket: u.Host, prefix: prefix, clock: o.Clock, random: o.Random, log: o.Log, answer: answerTimeout}
 	if err := s.connect(ctx, o.S3); err != nil {
 		return nil, badRoot(root, err)
 	}
@@ -163,9 +165,8 @@ func (s *S3) Get(ctx context.Context, key string) (body []byte, info Info, err e
 			return err
 		}
 		defer out.Body.Close()
-		info = Info{Key: key, Size: aws.ToInt64(out.ContentLength), ETag: aws.ToString(out.ETag), Modified: aws.ToTime(out.LastModified)}
-		body = make([]byte, info.Size)
-		_, err = io.ReadFull(out.Body, body)
+		body, err = readBody(out)
+		info = Info{Key: key, Size: int64(len(body)), ETag: aws.ToString(out.ETag), Modified: aws.ToTime(out.LastModified)}
 		return err
 	})
 	if err != nil {
@@ -198,13 +199,22 @@ func (s *S3) GetRange(ctx context.Context, key string, offset, length int64) (bo
 		if got := aws.ToInt64(out.ContentLength); got > length {
 			return fmt.Errorf("the store ignores ranges: it sent %d bytes where %d were asked for", got, length)
 		}
-		body = make([]byte, aws.ToInt64(out.ContentLength))
-		_, err = io.ReadFull(out.Body, body)
+		body, err = readBody(out)
 		return err
 	})
 	if errors.Is(err, errBehindEnd) {
 		return nil, nil
 	}
+	return body, err
+}
+
+// readBody reads an answer to its end. A length that the server has announced must be met.
+func readBody(out *s3.GetObjectOutput) ([]byte, error) {
+	if out.ContentLength == nil || *out.ContentLength < 0 {
+		return io.ReadAll(out.Body)
+	}
+	body := make([]byte, *out.ContentLength)
+	_, err := io.ReadFull(out.Body, body)
 	return body, err
 }
 
@@ -278,6 +288,9 @@ func (s *S3) PutIfAbsent(ctx context.Context, key string, body []byte) Result {
 
 // ReplaceIfMatch implements [Store].
 func (s *S3) ReplaceIfMatch(ctx context.Context, key string, body []byte, etag string) Result {
+	if etag == "" { // which S3 would take for no condition at all
+		return refused(OpReplaceIfMatch, key, CodeMismatch, ErrMismatch)
+	}
 	return s.conditional(ctx, OpReplaceIfMatch, key, body, ErrMismatch, func(in *s3.PutObjectInput) { in.IfMatch = &etag })
 }
 

@@ -3,6 +3,7 @@ package objstore_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -250,6 +251,23 @@ func TestAPutOnS3ThatIsCancelledAfterItWasSentIsUnknown(t *testing.T) {
 	}
 }
 
+func TestASilentS3IsGivenUpInTime(t *testing.T) {
+	b := newBench(t, s3test.Start(t))
+	b.plain.PutIfAbsent(t.Context(), "there", []byte("x"))
+	objstore.SetAnswerTimeout(b.store, 100*time.Millisecond)
+	b.onPut(s3test.Hang)
+	if r := b.store.PutIfAbsent(t.Context(), "k", nil); r.Outcome != objstore.Unknown || objstore.CodeOf(r.Err) != objstore.CodeUnavailable {
+		t.Errorf("%+v, want unknown and unavailable", r)
+	}
+	objstore.SetAnswerTimeout(b.store, time.Minute)
+	b.onPut(s3test.Hang)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if r := b.store.PutIfAbsent(ctx, "k", nil); r.Outcome != objstore.Unknown || objstore.CodeOf(r.Err) != objstore.CodeCancelled {
+		t.Errorf("%+v, want unknown and cancelled: it was the caller who gave up", r)
+	}
+}
+
 func TestReadsOnS3SurviveTransientTrouble(t *testing.T) {
 	b := newBench(t, s3test.Start(t))
 	ctx := t.Context()
@@ -283,6 +301,34 @@ func TestReadsOnS3SurviveTransientTrouble(t *testing.T) {
 		if _, err := read(); objstore.CodeOf(err) != objstore.CodeDenied || len(b.proxy.Requests())-before != 1 {
 			t.Errorf("%s, denied: %v after %d requests", name, err, len(b.proxy.Requests())-before)
 		}
+	}
+}
+
+// TestAnAnswerOfS3WithoutALengthIsReadToItsEnd pins that no gateway which re-chunks answers makes objects look empty.
+func TestAnAnswerOfS3WithoutALengthIsReadToItsEnd(t *testing.T) {
+	b := newBench(t, s3test.Start(t))
+	b.plain.PutIfAbsent(t.Context(), "k", []byte("body"))
+	chunked := func(w http.ResponseWriter, r *http.Request, forward func() (*http.Response, error)) {
+		flushing := w.(http.Flusher)
+		resp, err := forward()
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		defer resp.Body.Close()
+		resp.Header.Del("Content-Length")
+		for name, values := range resp.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(resp.StatusCode)
+		flushing.Flush()
+		_, _ = io.Copy(w, resp.Body)
+	}
+	b.proxy.Rule(func(*http.Request) s3test.Action { return chunked })
+	if body, info, err := b.store.Get(t.Context(), "k"); err != nil || string(body) != "body" || info.Size != 4 {
+		t.Errorf("get: %q %+v %v", body, info, err)
+	}
+	if body, err := b.store.GetRange(t.Context(), "k", 1, 2); err != nil || string(body) != "od" {
+		t.Errorf("range: %q %v", body, err)
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *S3) once(ctx context.Context, op string, size int64, send func(context.
 	if err := Admitted(ctx); err != nil {
 		return x, &trouble{code: CodeCancelled, err: err, certain: true}
 	}
-	timeout := answerTimeout + time.Duration(size/slowestRate)*time.Second
+	timeout := s.answer + time.Duration(size/slowestRate)*time.Second
 	attempt, cancel := context.WithTimeout(context.WithValue(ctx, exchangeKey{}, x), timeout)
 	defer cancel()
 	attempt = httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { x.take(got.Conn) }})

@@ -61,7 +61,7 @@ type Page struct {
 	Dirs    []string // with a trailing slash; only when Delimited
 	More    bool
 	Next    string
-	Date    time.Time // the store's clock when it answered
+	Date    time.Time // the store's clock when it answered; zero if it did not say, and then nothing may be aged by it
 }
 
 // Upload is a streamed upload in progress. It is not safe for concurrent use. Exactly one of Complete and Abort ends

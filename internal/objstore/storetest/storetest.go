@@ -149,6 +149,7 @@ func replaceNeedsVersion(t *testing.T, s objstore.Store) {
 		}
 		etag = r.Info.ETag
 	}
+	wantRefused(t, s.ReplaceIfMatch(ctx, "m/root.json", []byte("x"), ""), objstore.ErrMismatch)
 	wantRefused(t, s.ReplaceIfMatch(ctx, "m/gone", []byte("x"), etag), objstore.ErrMismatch)
 	wantRefused(t, s.ReplaceIfMatch(ctx, "no/such/dir", []byte("x"), etag), objstore.ErrMismatch)
 }
