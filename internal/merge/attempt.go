@@ -23,7 +23,8 @@ type attempt struct {
 	target         int64 // bytes at which a data file is full
 	rowGroupBytes  int64
 	indexedColumns int
-	share          int64 // of the budget, for each job
+	lanes          int   // jobs that run side by side
+	share          int64 // of the budget, for each of them
 }
 
 // key is the store's key of a path in the table.
@@ -100,7 +101,7 @@ func (a *attempt) execute(ctx context.Context, jobs []job) ([]result, stops, err
 	for len(todo) > 0 {
 		failures := make([]error, len(jobs))
 		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(a.Lanes)
+		g.SetLimit(a.lanes)
 		for _, i := range todo {
 			g.Go(func() (err error) {
 				results[i], err = jobs[i].run(gctx)
@@ -213,5 +214,6 @@ func (a *attempt) project(ctx context.Context, r *parquetfile.Reader, give func(
 	}
 }
 
-// reserved is what a job needs besides its open generations: one open base file, and the row group being written.
-func (a *attempt) reserved() int64 { return 3 * a.rowGroupBytes }
+// reserved is what an upsert needs besides its open generations: the row group being written, encoded and on its way
+// out, dictionaries and open pages, and the batches of one base file.
+func (a *attempt) reserved() int64 { return a.share / 2 }

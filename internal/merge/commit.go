@@ -49,7 +49,7 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 	a := &attempt{
 		execution: x,
 		shape:     shape{mem: x.Mem, arrow: e.schema.Arrow(), key: x.table.Key, sequence: x.table.Sequence},
-		target:    targetBytesDefault, indexedColumns: x.properties.IndexedColumns,
+		target:    targetBytesDefault, indexedColumns: indexedColumns(x.properties),
 	}
 	if x.properties.TargetFileSize > 0 {
 		a.target = x.properties.TargetFileSize
@@ -71,7 +71,8 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 			jobs = append(jobs, &upsertJob{attempt: a, numbers: numbers[i], take: b, base: bases[b.shard]})
 		}
 	}
-	a.share = x.req.Budget / int64(max(min(x.Lanes, len(jobs)), 1))
+	a.lanes = lanes(x.req.Budget, min(x.Lanes, len(jobs)))
+	a.share = x.req.Budget / int64(a.lanes)
 	a.rowGroupBytes = min(max(a.share/16, rowGroupBytesMin), rowGroupBytesMax)
 	return a, jobs, nil
 }

@@ -16,6 +16,10 @@ import (
 // decoded side by side.
 const eagerBytesMax = 1 << 20
 
+// readAhead is how many batches of a streamed generation are in memory: the one in hand, one whose rows are waiting to be
+// spliced, and one under construction.
+const readAhead = 3
+
 // input is an open generation of an upsert table, as a sorted run.
 type input struct {
 	generation uint64
@@ -39,10 +43,7 @@ func (a *attempt) openInput(ctx context.Context, g shardmanifest.Generation) (*i
 	if in.reader, err = a.openGeneration(ctx, g); err != nil {
 		return nil, err
 	}
-	in.memory = in.reader.MemoryEstimate()
-	if g.Bytes > eagerBytesMax {
-		return in, nil
-	}
+	estimate := in.reader.MemoryEstimate()
 	for {
 		b, err := in.decode(ctx)
 		if errors.Is(err, io.EOF) {
@@ -53,26 +54,29 @@ func (a *attempt) openInput(ctx context.Context, g shardmanifest.Generation) (*i
 			return nil, err
 		}
 		in.decoded = append(in.decoded, b)
+		in.memory += b.size
+		if g.Bytes > eagerBytesMax {
+			// The reader's own estimate allows for batches of any size; the first one shows what they are here.
+			in.memory = min(estimate, g.Bytes+g.Bytes/2+readAhead*b.size)
+			return in, nil
+		}
 	}
 	_ = in.reader.Close() // it was only read
-	in.reader, in.memory = nil, 0
-	for _, b := range in.decoded {
-		in.memory += b.size
-	}
+	in.reader = nil
 	return in, nil
 }
 
 // next is the next block; io.EOF at the end.
 func (in *input) next(ctx context.Context) (*block, error) {
-	if in.reader != nil {
-		return in.decode(ctx)
+	if len(in.decoded) > 0 {
+		b := in.decoded[0]
+		in.decoded = in.decoded[1:]
+		return b, nil
 	}
-	if len(in.decoded) == 0 {
+	if in.reader == nil {
 		return nil, io.EOF
 	}
-	b := in.decoded[0]
-	in.decoded = in.decoded[1:]
-	return b, nil
+	return in.decode(ctx)
 }
 
 func (in *input) decode(ctx context.Context) (*block, error) {

@@ -15,6 +15,8 @@ const (
 	// commitGenerationsMax is the most generations that one commit takes in, so that a flood of tiny ones cannot
 	// make a plan, its footers and its failures unbounded. Twice the most one shard can have pending.
 	commitGenerationsMax = 8192
+	// laneBytesMin is the least memory that a job works well with. One job always runs, whatever the budget.
+	laneBytesMin = 48 << 20
 )
 
 // backlog is what one shard has sealed above its merged mark: generations mark+1, mark+2, … without a gap.
@@ -157,4 +159,10 @@ func spans(backlogs []backlog, most int, target int64) []span {
 		out = append(out, current)
 	}
 	return out
+}
+
+// lanes is how many jobs may run side by side within a budget: each needs room for a row group, pages and batches
+// before it can merge anything.
+func lanes(budget int64, most int) int {
+	return int(min(max(budget/laneBytesMin, 1), int64(max(most, 1))))
 }

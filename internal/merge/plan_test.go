@@ -50,6 +50,11 @@ func TestPlan(t *testing.T) {
 				estimates = append(estimates, number(t, f))
 			}
 			return fmt.Sprintln(fanIn(estimates, share), "of", len(estimates))
+		case "lanes":
+			var budget, most int64
+			d.ScanArgs(t, "mib", &budget)
+			d.ScanArgs(t, "most", &most)
+			return fmt.Sprintln(lanes(budget<<20, int(most)))
 		case "before":
 			var g int64
 			d.ScanArgs(t, "generation", &g)

@@ -194,7 +194,7 @@ func (j *upsertJob) open(ctx context.Context) (open []*input, err error) {
 // and so are replaced.
 func (j *upsertJob) order(ctx context.Context, open []*input, messages chan<- message) ([]deltalog.Add, error) {
 	o := &ordering{upsertJob: j, messages: messages}
-	o.collector = collector{shape: j.shape, held: j.share / 4, give: func(ctx context.Context, s sorted) error {
+	o.collector = collector{shape: j.shape, held: j.share / 8, give: func(ctx context.Context, s sorted) error {
 		o.pending = true
 		return o.send(ctx, message{sorted: s})
 	}}
