@@ -167,12 +167,12 @@ func (s *Slots) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	for {
+	for ctx.Err() == nil {
 		grant, err := s.session.Wait(ctx)
+		if ctx.Err() != nil {
+			break
+		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
 			return fmt.Errorf("slots of master %s: %w", s.master, err)
 		}
 		if err := s.pass(ctx, grant); err != nil && ctx.Err() == nil {
@@ -186,6 +186,7 @@ func (s *Slots) Run(ctx context.Context) error {
 		}
 		stopTimer()
 	}
+	return nil
 }
 
 // pass claims and releases what should be, once.
