@@ -104,15 +104,28 @@ type putOutcome struct {
 	etag       string // of the version, if it is ours
 }
 
+// noting remembers whether the outcome of any put was unknown, even if a later one settled it.
+type noting struct {
+	objstore.Store
+	unknown bool
+}
+
+func (n *noting) PutIfAbsent(ctx context.Context, key string, body []byte) objstore.Result {
+	r := n.Store.PutIfAbsent(ctx, key, body)
+	n.unknown = n.unknown || r.Outcome == objstore.Unknown
+	return r
+}
+
 // put creates a version. Without an error it is ours, or lost.
 func (l *Log) put(ctx context.Context, version int64, body []byte) (putOutcome, error) {
 	key := l.key(commitName(version))
-	r := objstore.PutOnce(ctx, l.store, key, body, l.retry())
+	store := &noting{Store: l.store}
+	r := objstore.PutOnce(ctx, store, key, body, l.retry())
 	switch {
 	case r.Outcome == objstore.Applied:
-		return putOutcome{etag: r.Info.ETag}, nil
+		return putOutcome{wasUnknown: store.unknown, etag: r.Info.ETag}, nil
 	case r.Outcome == objstore.Refused && errors.Is(r.Err, objstore.ErrExists):
-		return putOutcome{lost: true}, nil
+		return putOutcome{wasUnknown: store.unknown, lost: true}, nil
 	case r.Outcome == objstore.Refused:
 		return putOutcome{}, fmt.Errorf("table %s: version %d was not committed: %w", l.table, version, r.Err)
 	}

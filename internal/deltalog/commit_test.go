@@ -113,6 +113,9 @@ func oneFault(t *testing.T, fault, find string) {
 	case errors.Is(err, ErrInDoubt) && !res.Slow:
 		t.Error("in doubt, and not slow: its files would be deleted")
 	}
+	if answered := fault == "" || fault == "fail before send" || fault == "refuse"; res.Slow == answered {
+		t.Errorf("slow is %t after %q: files may be deleted only if every put was answered", res.Slow, fault)
+	}
 	failedForSure := err != nil && !errors.Is(err, ErrInDoubt)
 
 	// The requests that are still under way land, now that the caller is long gone.

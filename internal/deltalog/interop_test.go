@@ -210,9 +210,9 @@ func TestAColumnThatWasWidenedIsReadOrRefusedByName(t *testing.T) {
 	}
 	in = merge(res.Snapshot, "y", 1, 2)
 	in.Adds = []Add{putDataFile(t, s, "wide.parquet", 1<<40, 1)}
-	if in.Metadata, in.Protocol, err = res.Snapshot.WithSchema(schemaWide); err != nil {
-		t.Fatal(err)
-	}
+	protocol := res.Snapshot.Protocol.With(FeatureTypeWidening)
+	m.SchemaString, m.Configuration = schemaWide, map[string]string{"delta.enableTypeWidening": "true"}
+	in.Metadata, in.Protocol = &m, &protocol
 	if _, err = l.Commit(ctx, in); err != nil {
 		t.Fatal(err)
 	}

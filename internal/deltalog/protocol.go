@@ -3,7 +3,6 @@ package deltalog
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -96,35 +95,6 @@ func withFeature(list []string, feature string) []string {
 	return slices.Compact(list)
 }
 
-// WithSchema returns the metadata and protocol of a commit that gives the table another schema: with the features, and
-// the property, that its types and recorded type changes require. The protocol is nil if it need not change.
-func (s *Snapshot) WithSchema(schemaString string) (*Metadata, *Protocol, error) {
-	m, p := s.Metadata, s.Protocol
-	m.SchemaString = schemaString
-	needs, err := schemaFeatures(schemaString)
-	if err != nil {
-		return nil, nil, &UnsupportedError{s.table, "a schema that cannot be understood", err.Error()}
-	}
-	for feature := range needs {
-		if !p.Has(feature) {
-			p = p.With(feature)
-		}
-	}
-	if _, widened := needs[FeatureTypeWidening]; widened && m.Configuration[propertyTypeWidening] != "true" {
-		m.Configuration = maps.Clone(m.Configuration)
-		m.Configuration[propertyTypeWidening] = "true"
-	}
-	if p.Equal(s.Protocol) {
-		return &m, nil, nil
-	}
-	return &m, &p, nil
-}
-
-const (
-	propertyTypeWidening = "delta.enableTypeWidening"
-	metadataTypeChanges  = "delta.typeChanges"
-)
-
 // schemaFeatures are the features that a schema requires, each with a column that does.
 func schemaFeatures(schemaString string) (map[string]string, error) {
 	var root any
@@ -136,7 +106,7 @@ func schemaFeatures(schemaString string) (map[string]string, error) {
 		if primitive == "timestamp_ntz" {
 			needs[FeatureTimestampNTZ] = column
 		}
-		if metadata[metadataTypeChanges] != nil {
+		if metadata["delta.typeChanges"] != nil {
 			needs[FeatureTypeWidening] = column
 		}
 		return nil

@@ -50,26 +50,6 @@ func TestUpgradingListsWhatTheOldVersionsImplied(t *testing.T) {
 	}
 }
 
-func TestANewSchemaBringsItsFeaturesAlong(t *testing.T) {
-	s := &Snapshot{Protocol: NewProtocol(true, false), Metadata: Metadata{ID: "T", SchemaString: schemaPlain}.normal()}
-	m, p, err := s.WithSchema(schemaWide)
-	if err != nil || p == nil || show(*p) != "3 7 [typeWidening] [appendOnly invariants tidemarkUpsert typeWidening]" {
-		t.Fatalf("protocol %v, %v", p, err)
-	}
-	if m.SchemaString != schemaWide || m.Configuration["delta.enableTypeWidening"] != "true" || len(s.Metadata.Configuration) != 0 {
-		t.Errorf("metadata %+v", m)
-	}
-	if err := writable("t", *p, *m); err != nil {
-		t.Error(err)
-	}
-	if _, p, err := s.WithSchema(schemaPlain); p != nil || err != nil {
-		t.Errorf("an ordinary schema needs %v, %v", p, err)
-	}
-	if _, _, err := s.WithSchema("{"); err == nil {
-		t.Error("a broken schema is accepted")
-	}
-}
-
 // Every table that requires something else is refused, and the error names what.
 func TestUnsupportedTablesAreRefusedByName(t *testing.T) {
 	lists := func(reader, writer string) Protocol {
@@ -127,6 +107,7 @@ func TestUnsupportedTablesAreRefusedByName(t *testing.T) {
 		{name: "default", protocol: plain, schema: column(`{"CURRENT_DEFAULT":"1"}`), want: "column s.c (CURRENT_DEFAULT)"},
 		{name: "unlisted timestampNtz", protocol: plain, schema: schemaNTZ, want: "timestampNtz"},
 		{name: "listed timestampNtz", protocol: NewProtocol(false, true), schema: schemaNTZ},
+		{name: "listed widening", protocol: plain.With(FeatureTypeWidening), schema: schemaWide, property: "delta.enableTypeWidening=true"},
 		{name: "unlisted widening", protocol: plain, schema: schemaWide, want: "typeWidening"},
 		{name: "broken schema", protocol: plain, schema: "{", want: "a schema that cannot be understood"},
 	} {
