@@ -13,11 +13,13 @@ import (
 const logDir = "_delta_log"
 
 // List returns the names of all Delta tables under the root, in order, dropped ones and foreign ones included; Load tells
-// them apart. It descends folder by folder and not below a table, so it costs about one request per folder.
+// them apart. Those of other engines whose names no table of ours can have are left out. It descends folder by folder and not below a table, so it costs about one request per folder.
 func List(ctx context.Context, s objstore.Store) ([]string, error) {
 	var names []string
 	err := descend(ctx, s, "", 0, func(name string) bool {
-		names = append(names, name)
+		if CheckName(name) == nil {
+			names = append(names, name)
+		}
 		return true
 	})
 	return names, err

@@ -217,7 +217,7 @@ func TestListFindsTablesAndNothingElse(t *testing.T) {
 		create(t, s, d, name, CreateOptions{})
 	}
 	for _, key := range []string{"_tidemark/root.json", "flights/part-1.parquet", "flights/day=1/_delta_log/x", "flights/_shards/x/_delta_log/0.json",
-		"prod/notes.txt", "empty/folder/file", ".hidden/_delta_log/0.json", "_delta_log/0.json"} {
+		"prod/notes.txt", "empty/folder/file", ".hidden/_delta_log/0.json", "_delta_log/0.json", "a b/_delta_log/0.json"} {
 		if r := s.PutIfAbsent(t.Context(), key, []byte("x")); r.Err != nil {
 			t.Fatal(r.Err)
 		}
