@@ -23,11 +23,11 @@ type book struct {
 	tables    map[string]*entry
 	progress  map[string]progress // by execution
 	defaults  schedule.Policy
-	policy    string              // the default policy's document in etcd
-	policyErr error               // what of it cannot be used
-	dirty     map[*entry]struct{} // entries that changed since the last pass
-	gone      []goneTurn          // turns that disappeared and may have left no outcome
-	strange   int64               // records that could not be read: another version, or damaged
+	policy    string                 // the default policy's document in etcd
+	policyErr error                  // what of it cannot be used
+	dirty     map[*entry]struct{}    // entries that changed since the last pass
+	gone      map[goneTurns]struct{} // turns that disappeared and may have left no outcome
+	strange   int64                  // records that could not be read: another version, or damaged
 }
 
 // turnCount is a table's groups and its log.
@@ -50,11 +50,13 @@ type entry struct {
 	desk
 }
 
-// turn is a held turn.
+// turn is a held turn. One that has disappeared counts as held until it is known how its execution ended: else a unit
+// that kills executors would be queued again before that is held against it.
 type turn struct {
 	ownership.TurnValue
 	kind     schedule.Kind
 	revision int64
+	gone     bool
 }
 
 // outcome is the last outcome of a turn.
@@ -80,11 +82,10 @@ type progress struct {
 	revision int64
 }
 
-// goneTurn is a turn that disappeared.
-type goneTurn struct {
-	table string
-	turn  int
-	value turn
+// goneTurns are turns of one execution that disappeared.
+type goneTurns struct {
+	table     string
+	execution string
 }
 
 // TableRecord is P/tables/<slot>/<table>: what an owner knows of a table without asking storage.
@@ -105,7 +106,7 @@ type TableRecord struct {
 
 func newBook(keys etcd.Keys, slots int) *book {
 	return &book{keys: keys, slots: slots, defaults: schedule.DefaultPolicy(),
-		tables: map[string]*entry{}, progress: map[string]progress{}, dirty: map[*entry]struct{}{}}
+		tables: map[string]*entry{}, progress: map[string]progress{}, gone: map[goneTurns]struct{}{}, dirty: map[*entry]struct{}{}}
 }
 
 // entry finds or makes the entry of a table.
@@ -221,6 +222,9 @@ func (b *book) putOutcome(key string, value []byte, revision, nowMS int64, live 
 		o.seenMS = min(o.record.EndedMS, nowMS) // left at its own time, as far as that can be believed
 	}
 	e.outcomes[n] = o
+	if t := &e.turns[n]; t.gone && t.Execution == o.record.Execution {
+		*t = turn{}
+	}
 	if live {
 		e.noteOutcome(n, o.record, nowMS)
 	}
@@ -326,9 +330,23 @@ func (b *book) deleteTurn(key string) {
 		return
 	}
 	b.update(table, func(e *entry) {
-		if t := e.turns[n]; t.Execution != "" {
-			b.gone = append(b.gone, goneTurn{table: table, turn: n, value: t})
-			e.turns[n] = turn{}
+		t := &e.turns[n]
+		if o := e.outcomes[n].record; t.Execution == "" || o != nil && o.Execution == t.Execution {
+			*t = turn{}
+			return
+		}
+		t.gone = true
+		b.gone[goneTurns{table, t.Execution}] = struct{}{}
+	})
+}
+
+// settled frees the turns of an execution that disappeared.
+func (b *book) settled(g goneTurns) {
+	b.update(g.table, func(e *entry) {
+		for n := range e.turns {
+			if t := &e.turns[n]; t.gone && t.Execution == g.execution {
+				*t = turn{}
+			}
 		}
 	})
 }

@@ -3,6 +3,8 @@ package master
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,14 +34,14 @@ const testSlots = 8
 
 // rig is a cluster on a real etcd and a root in memory.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	client *clientv3.Client
 	keys   etcd.Keys
 	store  *objstore.Memory
 	deps   table.Deps
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	return &rig{
 		t: t, client: etcdtest.Start(t), keys: etcd.KeysOf("test"), store: objstore.NewMemory(clock.System()),
 		deps: table.Deps{Clock: clock.System(), Random: random.New()},
@@ -54,7 +56,7 @@ func (r *rig) config(id string) Config {
 	}
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(b)))
@@ -325,4 +327,51 @@ func TestADroppedTableLeavesNothingInEtcd(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// merged tells etcd of a merged mark, as an executor does.
+func (r *rig) merged(t *table.Table, shard string, gen uint64) {
+	r.t.Helper()
+	_, err := r.publisher().PublishMerged(r.t.Context(), demand.MergedEvent{
+		Table: t.Name, TableID: t.ID, Incarnation: t.Incarnation, Shard: shard,
+		Merged: demand.Mark{Gen: gen, Epoch: 1, Bytes: int64(gen) * 10, Rows: int64(gen) * 2},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// From a writer's event to the ready key: publish, watch, fold, decide, transaction, watch.
+func BenchmarkDemandToReady(b *testing.B) {
+	r := newRig(b)
+	var tables []*table.Table
+	for i := range 50 {
+		tables = append(tables, r.create(fmt.Sprint("t", i), map[string]string{"tidemark.policy.min_generations": "1"}))
+		r.publish(tables[i], r.seal(tables[i], "a", 1))
+	}
+	r.run(r.config("m1"))
+	for _, t := range tables {
+		r.ready(t.Name, 1)
+	}
+	ready := r.client.Watch(b.Context(), r.keys.ReadyAll(), clientv3.WithPrefix())
+	published := map[string]time.Time{}
+	var waits []time.Duration
+	for i := 0; b.Loop(); i++ {
+		t := tables[i%len(tables)]
+		gen := uint64(2) << (i / len(tables) % 40) // the key is written again when the size changes by a power of two
+		published[t.Name] = time.Now()
+		if _, err := r.publisher().PublishSealed(b.Context(), demand.SealedEvent{Table: t.Name, TableID: t.ID, Incarnation: 1,
+			Shard: "a", Sealed: demand.Mark{Gen: gen, Epoch: 1}, SealedMS: 1}); err != nil {
+			b.Fatal(err)
+		}
+		for w := range ready {
+			if wrote := slices.ContainsFunc(w.Events, func(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypePut }); wrote {
+				break
+			}
+		}
+		waits = append(waits, time.Since(published[t.Name]))
+	}
+	slices.Sort(waits)
+	b.ReportMetric(float64(waits[len(waits)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1000, "p99-ms")
 }

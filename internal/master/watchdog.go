@@ -3,6 +3,9 @@ package master
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -60,61 +63,98 @@ func (m *Master) takeGone() bool {
 func (m *Master) settleGone(ctx context.Context) {
 	owned := m.ownedSlots()
 	m.mu.Lock()
-	gone := m.book.gone
-	m.book.gone = nil
-	mayDecide := m.mayDecide()
+	gone := slices.Collect(maps.Keys(m.book.gone))
+	clear(m.book.gone)
+	mayDecide := m.mayDecide() // if etcd was away, what vanished meanwhile is not held against anybody
 	m.mu.Unlock()
-	if !mayDecide {
-		return // etcd was away: what vanished meanwhile is not held against anybody
-	}
 	for _, g := range gone {
-		m.mu.Lock()
-		e := m.book.tables[g.table]
-		m.mu.Unlock()
-		if e == nil {
-			continue
-		}
-		if token, mine := owned[e.slot]; mine {
-			if err := m.settleTurn(ctx, e, token, g); err != nil && ctx.Err() == nil {
-				m.log.Warn("could not record that a turn vanished; its group is queued without a pause", "table", e.name, "error", err)
+		if token, mine := owned[etcd.SlotOf(g.table, m.cluster.Slots)]; mine && mayDecide {
+			if err := m.settle(ctx, g, token); err != nil && ctx.Err() == nil {
+				m.log.Warn("could not record that turns vanished; their groups are queued without a pause", "table", g.table, "error", err)
 			}
 		}
+		m.note(func(b *book) { b.settled(g) })
 	}
 }
 
-func (m *Master) settleTurn(ctx context.Context, e *entry, token ownership.SlotToken, g goneTurn) error {
-	m.mu.Lock()
-	last, incarnation := e.outcomes[g.turn], e.incarnation()
-	m.mu.Unlock()
-	if last.record != nil && last.record.Execution == g.value.Execution {
+// settle leaves one outcome per vanished turn in one transaction, unless the execution left its own.
+func (m *Master) settle(ctx context.Context, g goneTurns, token ownership.SlotToken) error {
+	turns, incarnation := m.goneTurnsOf(g)
+	if len(turns) == 0 {
 		return nil
 	}
-	// The mirror may lag: ask etcd itself.
-	answer, err := m.config.Client.Get(ctx, m.keys.Outcome(e.name, g.turn))
+	standing, err := m.outcomesOf(ctx, g.table)
 	if err != nil {
 		return err
 	}
-	last = outcome{}
-	if len(answer.Kvs) > 0 {
-		record, err := schedule.ParseOutcome(answer.Kvs[0].Value)
+	txn := etcd.Txn{If: []clientv3.Cmp{token.Compare(m.keys)}}
+	var executor string
+	for n, t := range turns {
+		last := standing[n]
+		if last.record != nil && last.record.Execution == g.execution {
+			continue
+		}
+		executor = t.Executor
+		value, err := schedule.Vanished(last.record, incarnation, t.kind, t.Execution, t.Executor, m.nowMS()).Marshal()
 		if err != nil {
 			return err
 		}
-		if record.Execution == g.value.Execution {
-			return nil
-		}
-		last = outcome{record: &record, revision: answer.Kvs[0].ModRevision}
+		key := m.keys.Outcome(g.table, n)
+		txn.If = append(txn.If, etcd.Unchanged(key, last.revision), etcd.Absent(m.keys.Turn(g.table, n)))
+		txn.Then = append(txn.Then, clientv3.OpPut(key, string(value)))
 	}
-	next := schedule.Vanished(last.record, incarnation, g.value.kind, g.value.Execution, g.value.Executor, m.nowMS())
-	if err := m.putOutcome(ctx, e, token, g.turn, last, next); err != nil {
-		return err
+	if len(txn.Then) == 0 {
+		return nil
+	}
+	answer, err := etcd.Commit(ctx, m.config.Client, txn)
+	if err != nil || !answer.Succeeded {
+		return err // refused: there is an outcome or another turn by now
 	}
 	m.mu.Lock()
 	m.counts.vanished++
 	m.mu.Unlock()
-	m.log.Warn("a turn vanished without an outcome; it counts as a retryable failure", "table", e.name,
-		"turn", etcd.TurnName(g.turn), "execution", g.value.Execution, "executor", g.value.Executor)
+	m.log.Warn("an execution vanished without an outcome; that counts as a retryable failure", "table", g.table,
+		"execution", g.execution, "executor", executor, "turns", len(txn.Then))
 	return nil
+}
+
+// goneTurnsOf is the vanished turns of an execution, by turn.
+func (m *Master) goneTurnsOf(g goneTurns) (turns map[int]turn, incarnation int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	turns = map[int]turn{}
+	e := m.book.tables[g.table]
+	if e == nil {
+		return turns, 0
+	}
+	for n, t := range e.turns {
+		if t.gone && t.Execution == g.execution {
+			turns[n] = t
+		}
+	}
+	return turns, e.incarnation()
+}
+
+// outcomesOf reads a table's outcome records from etcd itself, for the mirror may lag. What cannot be read counts as
+// there, without contents.
+func (m *Master) outcomesOf(ctx context.Context, table string) (map[int]outcome, error) {
+	answer, err := m.config.Client.Get(ctx, m.keys.OutcomesOfTable(table), clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("reading the outcomes of table %s: %w", table, err)
+	}
+	standing := map[int]outcome{}
+	for _, kv := range answer.Kvs {
+		_, n, err := m.keys.ParseOutcome(string(kv.Key))
+		if err != nil {
+			continue
+		}
+		o := outcome{revision: kv.ModRevision}
+		if record, err := schedule.ParseOutcome(kv.Value); err == nil {
+			o.record = &record
+		}
+		standing[n] = o
+	}
+	return standing, nil
 }
 
 // held is one execution on a table of ours.
@@ -144,7 +184,7 @@ func (m *Master) executions() map[string]*held {
 			continue
 		}
 		for n, t := range e.turns {
-			if t.Execution == "" {
+			if t.Execution == "" || t.gone {
 				continue
 			}
 			h := all[t.Execution]
