@@ -1,0 +1,272 @@
+package columnchunk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/parquet/metadata"
+	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+)
+
+const (
+	// blockRows is how many rows are taken at a time: the scratch that they are converted in stays in the cache, and
+	// page and dictionary are at most that much above their bounds.
+	blockRows = 4096
+	// probeValues is after how many values a dictionary is given up that found more than every second one to be new.
+	probeValues = 16 << 10
+	// boundBytesMax is the longest value that is kept as a minimum or maximum: longer ones cost every reader of the
+	// footer more than they save.
+	boundBytesMax = 64
+)
+
+// Options say how chunks are encoded. All are needed.
+type Options struct {
+	PageBytes       int                          // size at which a data page ends, before compression
+	DictionaryBytes int                          // size at which a dictionary is given up, before compression
+	Compress        func(dst, src []byte) []byte // compresses src into dst, which it may grow
+}
+
+// kind is how the values of a column are stored.
+type kind int
+
+const (
+	unsupported kind = iota
+	bits1            // BOOLEAN
+	words            // INT32, INT64, FLOAT, DOUBLE
+	text             // BYTE_ARRAY
+	fixed            // FIXED_LEN_BYTE_ARRAY, decimals
+)
+
+func kindOf(dt arrow.DataType) (k kind, width int) {
+	switch dt := dt.(type) {
+	case *arrow.BooleanType:
+		return bits1, 0
+	case *arrow.Int8Type, *arrow.Int16Type, *arrow.Int32Type, *arrow.Date32Type, *arrow.Float32Type:
+		return words, 4
+	case *arrow.Int64Type, *arrow.TimestampType, *arrow.Float64Type:
+		return words, 8
+	case *arrow.StringType, *arrow.BinaryType:
+		return text, 4
+	case *arrow.Decimal128Type:
+		return fixed, int(pqarrow.DecimalSize(dt.Precision))
+	}
+	return unsupported, 0
+}
+
+// Supports says whether a type is encoded here.
+func Supports(dt arrow.DataType) bool {
+	k, _ := kindOf(dt)
+	return k != unsupported
+}
+
+// Column encodes the chunks of one column, one after the other. It is not safe for concurrent use.
+type Column struct {
+	options  Options
+	kind     kind
+	width    int // bytes of a value in a page; for text of its length
+	float    bool
+	optional bool
+
+	// The open page. Values are indices while there is a dictionary, else plain.
+	levels  levels
+	count   int // values in it that are not null
+	indices []uint32
+	plain   []byte
+
+	// The open chunk.
+	dictionary   *dictionary
+	full         bool // the dictionary takes no more: later pages are plain
+	pages        []byte
+	pagesCoded   int // pages of indices
+	pagesPlain   int
+	rows, nulls  int64
+	uncompressed int64
+	bounds       bounds
+
+	scratch    []uint64
+	body       []byte
+	compressed []byte
+}
+
+// bounds are the least and the greatest value of a chunk.
+type bounds struct {
+	any              bool
+	low, high        int64
+	lowText, topText []byte
+}
+
+// NewColumn encodes columns of a type that Supports; optional columns may have nulls.
+func NewColumn(dt arrow.DataType, optional bool, o Options) *Column {
+	c := &Column{options: o, optional: optional}
+	c.kind, c.width = kindOf(dt)
+	c.float = arrow.IsFloating(dt.ID())
+	c.begin()
+	return c
+}
+
+func (c *Column) begin() {
+	c.dictionary, c.full = nil, c.kind == bits1
+	if !c.full {
+		width := c.width
+		if c.kind == fixed {
+			width = 0
+		}
+		c.dictionary = newDictionary(width)
+	}
+	c.pages, c.pagesCoded, c.pagesPlain = nil, 0, 0
+	c.rows, c.nulls, c.uncompressed = 0, 0, 0
+	c.bounds = bounds{low: math.MaxInt64, high: math.MinInt64}
+}
+
+// Buffered is the number of bytes the open chunk would have if it ended now, about.
+func (c *Column) Buffered() int64 {
+	n := len(c.pages) + len(c.plain)/2 + len(c.indices)
+	if c.dictionary != nil {
+		n += c.dictionary.bytes / 2
+	}
+	return int64(n)
+}
+
+// Add encodes n values of an array of the column's type, from value from on.
+func (c *Column) Add(arr arrow.Array, from, n int) {
+	for n > 0 {
+		take := min(n, blockRows)
+		c.levels.add(arr, from, take)
+		c.rows += int64(take)
+		switch c.kind {
+		case bits1:
+			c.addBits(arr.(*array.Boolean), from, take)
+		case words:
+			c.addWords(c.wordsOf(arr, from, take))
+		case text:
+			c.addTexts(arr, from, take)
+		case fixed:
+			c.addDecimals(arr.(*array.Decimal128), from, take)
+		}
+		from, n = from+take, n-take
+		c.settle()
+	}
+}
+
+// settle gives up a dictionary that does not pay, and ends a page that is full.
+func (c *Column) settle() {
+	if d := c.dictionary; d != nil && !c.full {
+		values := int(c.rows-c.nulls) - c.levels.nulls
+		if d.bytes > c.options.DictionaryBytes || values >= probeValues && c.pagesCoded == 0 && 2*d.len() > values {
+			c.giveUp()
+		}
+	}
+	if len(c.plain) >= c.options.PageBytes || 4*len(c.indices) >= c.options.PageBytes {
+		c.endPage()
+	}
+}
+
+// giveUp goes over to plain values. A dictionary that no page refers to yet is undone.
+func (c *Column) giveUp() {
+	c.full = true
+	if c.pagesCoded > 0 {
+		c.endPage()
+		return
+	}
+	d := c.dictionary
+	for _, i := range c.indices {
+		if c.kind == words {
+			c.plain = appendWord(c.plain, d.words[i], c.width)
+		} else {
+			c.plain = c.appendText(c.plain, d.at(int(i)))
+		}
+	}
+	c.indices, c.dictionary = c.indices[:0], nil
+}
+
+func appendWord(dst []byte, v uint64, width int) []byte {
+	if width == 4 {
+		return binary.LittleEndian.AppendUint32(dst, uint32(v))
+	}
+	return binary.LittleEndian.AppendUint64(dst, v)
+}
+
+func (c *Column) appendText(dst, v []byte) []byte {
+	if c.kind == text {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(v)))
+	}
+	return append(dst, v...)
+}
+
+// endPage writes the open page, if it has rows.
+func (c *Column) endPage() {
+	if c.levels.rows == 0 {
+		return
+	}
+	body := c.body[:0]
+	if c.optional {
+		body = c.levels.append(body)
+	}
+	encoding := encodingPlain
+	if c.dictionary != nil && (!c.full || len(c.indices) > 0) {
+		encoding = encodingDictionary
+		width := widthFor(c.dictionary.len())
+		body = append(body, byte(width))
+		body = appendHybrid(body, c.indices, width)
+		c.pagesCoded++
+	} else {
+		body = append(body, c.plain...)
+		c.pagesPlain++
+	}
+	c.pages = c.appendPage(c.pages, pageData, c.levels.rows, encoding, body)
+	c.body = body
+	c.nulls += int64(c.levels.nulls)
+	c.levels.reset()
+	c.indices, c.plain, c.count = c.indices[:0], c.plain[:0], 0
+}
+
+// Chunk is an encoded column chunk.
+type Chunk struct {
+	Dictionary   []byte // the dictionary page; empty if there is none
+	Pages        []byte // the data pages
+	Values       int64  // rows, nulls included
+	Uncompressed int64  // bytes, page headers included
+	PagesCoded   int    // data pages of dictionary indices
+	PagesPlain   int    // data pages of plain values
+	Statistics   metadata.EncodedStatistics
+}
+
+// End ends the open chunk and begins the next.
+func (c *Column) End() Chunk {
+	c.endPage()
+	out := Chunk{Pages: c.pages, Values: c.rows, PagesCoded: c.pagesCoded, PagesPlain: c.pagesPlain}
+	if d := c.dictionary; d != nil && c.pagesCoded > 0 {
+		body := c.body[:0]
+		for _, v := range d.words {
+			body = appendWord(body, v, c.width)
+		}
+		for i := range d.ends {
+			body = c.appendText(body, d.at(i))
+		}
+		out.Dictionary = c.appendPage(nil, pageDictionary, d.len(), encodingPlain, body)
+		c.body = body
+	}
+	out.Uncompressed = c.uncompressed
+	out.Statistics = c.statistics()
+	c.begin()
+	return out
+}
+
+func (c *Column) statistics() metadata.EncodedStatistics {
+	s := metadata.EncodedStatistics{HasNullCount: true, NullCount: c.nulls, Signed: true}
+	b := c.bounds
+	switch {
+	case !b.any || c.float || c.kind == fixed || c.kind == bits1:
+	case c.kind == words:
+		s.HasMin, s.Min = true, appendWord(nil, uint64(b.low), c.width)
+		s.HasMax, s.Max = true, appendWord(nil, uint64(b.high), c.width)
+	case len(b.lowText) <= boundBytesMax && len(b.topText) <= boundBytesMax:
+		s.Signed = false
+		s.HasMin, s.Min = true, bytes.Clone(b.lowText)
+		s.HasMax, s.Max = true, bytes.Clone(b.topText)
+	}
+	return s
+}

@@ -1,0 +1,91 @@
+package columnchunk
+
+import (
+	"io"
+	"runtime"
+	"sync"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/parquet/metadata"
+)
+
+// Group encodes the row groups of a file, one after the other. It is not safe for concurrent use.
+type Group struct {
+	columns []*Column
+	rows    int64
+}
+
+// NewGroup encodes records of a schema all of whose types Supports.
+func NewGroup(s *arrow.Schema, o Options) *Group {
+	g := &Group{}
+	for _, f := range s.Fields() {
+		g.columns = append(g.columns, NewColumn(f.Type, f.Nullable, o))
+	}
+	return g
+}
+
+// Add encodes n rows of a record, from row from on. Columns are encoded side by side; when Add returns the record is
+// no longer needed.
+func (g *Group) Add(rec arrow.Record, from, n int) {
+	g.rows += int64(n)
+	if n < blockRows/4 || runtime.GOMAXPROCS(0) == 1 {
+		for i, c := range g.columns {
+			c.Add(rec.Column(i), from, n)
+		}
+		return
+	}
+	var all sync.WaitGroup
+	for i, c := range g.columns {
+		all.Go(func() { c.Add(rec.Column(i), from, n) })
+	}
+	all.Wait()
+}
+
+// Rows is the number of rows in the open row group.
+func (g *Group) Rows() int64 { return g.rows }
+
+// Buffered is about the number of bytes of the open row group if it ended now.
+func (g *Group) Buffered() (n int64) {
+	for _, c := range g.columns {
+		n += c.Buffered()
+	}
+	return n
+}
+
+// WriteTo ends the open row group: it writes its chunks to w, which stands at an offset of the file, and describes them
+// in the footer. It returns how many bytes it wrote. The next row group begins.
+func (g *Group) WriteTo(w io.Writer, offset int64, footer *metadata.RowGroupMetaDataBuilder, ordinal int16) (int64, error) {
+	start, uncompressed := offset, int64(0)
+	footer.SetNumRows(int(g.rows))
+	g.rows = 0
+	chunks := make([]Chunk, len(g.columns))
+	var all sync.WaitGroup
+	for i, c := range g.columns {
+		all.Go(func() { chunks[i] = c.End() })
+	}
+	all.Wait()
+	for _, chunk := range chunks {
+		about := footer.NextColumnChunk()
+		about.SetStats(chunk.Statistics)
+		info := metadata.ChunkMetaInfo{
+			NumValues: chunk.Values, IndexPageOffset: -1, DataPageOffset: offset + int64(len(chunk.Dictionary)),
+			CompressedSize: int64(len(chunk.Dictionary) + len(chunk.Pages)), UncompressedSize: chunk.Uncompressed,
+		}
+		if len(chunk.Dictionary) > 0 {
+			info.DictPageOffset = offset
+		}
+		for _, part := range [][]byte{chunk.Dictionary, chunk.Pages} {
+			if _, err := w.Write(part); err != nil {
+				return offset - start, err
+			}
+			offset += int64(len(part))
+		}
+		// No statistics of encodings: arrow-go would list them in random order, and nobody needs them.
+		coded := len(chunk.Dictionary) > 0
+		if err := about.Finish(info, coded, coded && chunk.PagesPlain > 0, metadata.EncodingStats{}, nil); err != nil {
+			return offset - start, err
+		}
+		uncompressed += chunk.Uncompressed
+	}
+	return offset - start, footer.Finish(uncompressed, ordinal)
+}

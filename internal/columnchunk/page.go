@@ -1,0 +1,108 @@
+package columnchunk
+
+import (
+	"encoding/binary"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/bitutil"
+)
+
+// Parquet's numbers for what is written here.
+const (
+	pageData       = 0
+	pageDictionary = 2
+
+	encodingPlain      = 0
+	encodingRLE        = 3
+	encodingDictionary = 8
+)
+
+// levels are the definition levels of the rows of the open page: which are null.
+type levels struct {
+	rows  int
+	nulls int
+	valid []byte // a bit per row; nil as long as no row is null
+}
+
+func (l *levels) add(arr arrow.Array, from, n int) {
+	nulls := 0
+	bitmap, offset := arr.NullBitmapBytes(), arr.Data().Offset()+from
+	if arr.NullN() > 0 && len(bitmap) > 0 {
+		nulls = n - bitutil.CountSetBits(bitmap, offset, n)
+	}
+	if nulls > 0 || l.valid != nil {
+		if l.valid == nil {
+			l.grow(l.rows)
+			bitutil.SetBitsTo(l.valid, 0, int64(l.rows), true)
+		}
+		l.grow(l.rows + n)
+		if nulls > 0 {
+			bitutil.CopyBitmap(bitmap, offset, n, l.valid, l.rows)
+		} else {
+			bitutil.SetBitsTo(l.valid, int64(l.rows), int64(n), true)
+		}
+	}
+	l.rows += n
+	l.nulls += nulls
+}
+
+// grow makes room for n rows, new bits zero. Whole groups of eight are written, so the room is never less.
+func (l *levels) grow(n int) {
+	if l.valid == nil {
+		l.valid = make([]byte, 0, max(64, n/4))
+	}
+	for len(l.valid) < (n+7)/8 {
+		l.valid = append(l.valid, 0)
+	}
+}
+
+// append appends the levels as a data page V1 has them: a length, then a run, or the validity bits, which are levels
+// of one bit.
+func (l *levels) append(dst []byte) []byte {
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	if l.nulls == 0 {
+		dst = binary.AppendUvarint(dst, uint64(l.rows)<<1)
+		dst = append(dst, 1)
+	} else {
+		dst = binary.AppendUvarint(dst, uint64(len(l.valid))<<1|1)
+		dst = append(dst, l.valid...)
+	}
+	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
+func (l *levels) reset() { l.rows, l.nulls, l.valid = 0, 0, nil }
+
+// appendPage appends a page: its header, then its compressed body.
+func (c *Column) appendPage(dst []byte, kind, values, encoding int, body []byte) []byte {
+	c.compressed = c.options.Compress(c.compressed[:cap(c.compressed)], body)
+	at := len(dst)
+	dst = appendPageHeader(dst, kind, len(body), len(c.compressed), values, encoding)
+	c.uncompressed += int64(len(dst)-at) + int64(len(body))
+	return append(dst, c.compressed...)
+}
+
+// appendPageHeader appends a PageHeader in Thrift's compact protocol.
+func appendPageHeader(dst []byte, kind, uncompressed, compressed, values, encoding int) []byte {
+	field := func(delta byte, v int) {
+		dst = append(dst, delta<<4|5) // i32
+		dst = binary.AppendVarint(dst, int64(v))
+	}
+	field(1, kind)
+	field(1, uncompressed)
+	field(1, compressed)
+	const structure = 12
+	if kind == pageDictionary {
+		dst = append(dst, 4<<4|structure) // field 7 after 3
+		field(1, values)
+		field(1, encoding)
+	} else {
+		dst = append(dst, 2<<4|structure) // field 5 after 3
+		field(1, values)
+		field(1, encoding)
+		field(1, encodingRLE) // definition levels
+		field(1, encodingRLE) // repetition levels
+	}
+	return append(dst, 0, 0) // both structures end
+}
