@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// signEvery is how long a silent watch is left alone before it is asked for a sign of life. All watches of one
-	// client share a stream, so one that asks serves all.
+	// signEvery is how long a watch is left alone before it is asked for a sign of life. All watches of one client
+	// share a stream, so one that asks serves all.
 	signEvery = 5 * time.Second
 	// signsMissed is how many times in a row no sign may come before the mirror counts as stale.
 	signsMissed = 3
@@ -225,22 +225,37 @@ func (w *watching) noteDeletes(events []*clientv3.Event) {
 	}
 }
 
-// askForSign asks the watch how far it is. When no sign comes, the mirror is stale; when etcd itself answers all the
-// same, the watch is of no use any more.
+// askForSign asks the watch how far it is. When the last sign did not come, etcd itself is asked who it is: one that was
+// replaced has nothing to say to a watch of the one before. When no sign comes for long, the mirror is stale; when etcd
+// answers all the same, the watch is of no use any more.
 func (w *watching) askForSign(ctx context.Context) error {
 	w.sign, w.stopSign = w.clock.After(random.Jitter(w.random, w.signEvery))
-	if w.missed >= signsMissed {
-		w.mirror.Stale(errSilent)
-		probe, cancel := context.WithTimeout(ctx, w.signEvery)
-		defer cancel()
-		if _, err := w.client.Get(probe, w.prefix, clientv3.WithCountOnly()); err == nil {
-			return errSilent
+	if w.missed > 0 {
+		at, err := w.probe(ctx)
+		if err == nil && (at.Cluster != w.seen.Cluster || at.Revision < w.seen.Revision) {
+			return ErrReplaced
 		}
-		return nil
+		if w.missed >= signsMissed {
+			w.mirror.Stale(errSilent)
+			if err == nil {
+				return errSilent
+			}
+		}
 	}
 	w.missed++
 	w.requestProgress(ctx)
 	return nil
+}
+
+// probe asks for one key, to see where etcd stands.
+func (w *watching) probe(ctx context.Context) (Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.signEvery/5)
+	defer cancel()
+	got, err := w.client.Get(ctx, w.prefix)
+	if err != nil {
+		return Version{}, err
+	}
+	return Version{got.Header.ClusterId, got.Header.Revision}, nil
 }
 
 // requestProgress asks the watch how far it is. The answer comes as a change, an error shows as silence. While the

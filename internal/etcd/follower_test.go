@@ -29,7 +29,6 @@ type mapMirror struct {
 	fresh     bool
 	stale     int    // how often it went stale
 	deaf      string // the next Put of this key is lost
-	snapshots int
 }
 
 func newMapMirror() *mapMirror {
