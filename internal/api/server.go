@@ -62,6 +62,9 @@ func rootCause(err error) error {
 	return err
 }
 
+// Close gives the address up without having served. After Run it does nothing.
+func (s *Server) Close() { _ = s.listener.Close() }
+
 // Addr is the address that was bound.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 

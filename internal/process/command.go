@@ -39,7 +39,8 @@ type Streams struct {
 // Command describes one binary.
 type Command struct {
 	Name        string // as the user types it
-	Description string // the first paragraph of --help
+	Description string // the first paragraphs of --help
+	Listen      string // default of --listen, if the binary has it
 }
 
 // Main parses the command line into cli, a pointer to the binary's one flag struct, and runs it: cli itself if it
@@ -57,7 +58,7 @@ func Main(cmd Command, cli any, args []string, streams Streams) int {
 	parser, err := kong.New(cli,
 		kong.Name(cmd.Name),
 		kong.Description(cmd.Description),
-		kong.Vars{"version": Version},
+		kong.Vars{"version": Version, "listen": cmd.Listen},
 		kong.Writers(streams.Out, streams.Err),
 		kong.Exit(func(code int) { status = code; panic(exited{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),

@@ -1,0 +1,76 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"tidemark/internal/clock"
+	"tidemark/internal/etcd"
+	"tidemark/internal/objstore"
+	"tidemark/internal/ownership"
+	"tidemark/internal/random"
+)
+
+// RootFlags say where the tables are.
+type RootFlags struct {
+	Root string `help:"Where the tables are: a directory or file:// URL." default:"tidemark-data" env:"TIDEMARK_ROOT" placeholder:"DIR"`
+}
+
+// Open opens the root. With create, a missing local directory is made.
+func (f RootFlags) Open(ctx context.Context, log hclog.Logger, c clock.Clock, r random.Source, create bool) (objstore.Store, error) {
+	store, err := objstore.Open(ctx, f.Root, objstore.Options{Clock: c, Random: r, Log: log, CreateRoot: create})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open root %s: %w", f.Root, err)
+	}
+	return store, nil
+}
+
+// EtcdFlags say where the cluster's coordination is.
+type EtcdFlags struct {
+	Etcd    []string `help:"etcd endpoints, comma separated." env:"TIDEMARK_ETCD" placeholder:"URL,…"`
+	Cluster string   `help:"Name of the cluster that serves the root." default:"default" env:"TIDEMARK_CLUSTER" placeholder:"NAME"`
+	Prefix  string   `help:"Prefix of the cluster's keys in etcd; /tidemark/CLUSTER if not given." env:"TIDEMARK_PREFIX" placeholder:"PREFIX"`
+}
+
+// Keys are the cluster's keys.
+func (f EtcdFlags) Keys() etcd.Keys {
+	if f.Prefix != "" {
+		return etcd.Keys{Prefix: strings.TrimSuffix(f.Prefix, "/")}
+	}
+	return etcd.KeysOf(f.Cluster)
+}
+
+// LeaseFlags are the timing of the lease that the process holds.
+type LeaseFlags struct {
+	LeaseTTL       time.Duration `name:"lease-ttl" help:"Time to live of this process's lease: how long after its death others wait for what it held." default:"15s" env:"TIDEMARK_LEASE_TTL" placeholder:"DURATION"`
+	RequestTimeout time.Duration `help:"Longest time that one request to etcd may take; a sixth of the lease if not given." env:"TIDEMARK_REQUEST_TIMEOUT" placeholder:"DURATION"`
+	PublishTimeout time.Duration `help:"Longest time that a publish may still be in flight when the lease is lost; a third of the lease if not given." env:"TIDEMARK_PUBLISH_TIMEOUT" placeholder:"DURATION"`
+	ClockSkew      time.Duration `help:"Allowance for clocks that run at different speeds. The lease must outlast publish timeout and skew by 0.1 s." default:"0s" env:"TIDEMARK_CLOCK_SKEW" placeholder:"DURATION"`
+	StartWait      time.Duration `help:"How long a start waits for the lease of a predecessor of the same --id; lease and publish timeout and skew if not given." env:"TIDEMARK_START_WAIT" placeholder:"DURATION"`
+}
+
+// Config is the lease's timing; one that contradicts itself is a UsageError.
+func (f LeaseFlags) Config() (ownership.Config, error) {
+	c := ownership.DefaultConfig(f.LeaseTTL)
+	if f.RequestTimeout != 0 {
+		c.RequestTimeout = f.RequestTimeout
+	}
+	if f.PublishTimeout != 0 {
+		c.PublishTimeout = f.PublishTimeout
+	}
+	c.Skew = f.ClockSkew
+	c.StartWait = c.TTL + c.PublishTimeout + c.Skew
+	if f.StartWait != 0 {
+		c.StartWait = f.StartWait
+	}
+	// Two processes of one --id are a mistake: the second must not wait for ever in silence.
+	c.RivalIsError = true
+	if err := c.Check(); err != nil {
+		return c, Usagef("%v", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"tidemark/internal/api"
+	"tidemark/internal/clock"
+	"tidemark/internal/etcd"
+	"tidemark/internal/objstore"
+	"tidemark/internal/random"
+)
+
+// dialTimeout bounds how long a server tries to reach etcd at its start: an election and some.
+const dialTimeout = 15 * time.Second
+
+// ServerFlags are what both kinds of server take.
+type ServerFlags struct {
+	RootFlags
+	EtcdFlags
+	LeaseFlags
+	LogFlags
+	Listen string `help:"Address of the HTTP server for /healthz, /readyz, /status and /metrics; port 0 picks a free one." default:"${listen}" env:"TIDEMARK_LISTEN" placeholder:"HOST:PORT"`
+	ID     string `name:"id" help:"Name of this process, unique in the cluster; made from host and process id if not given." env:"TIDEMARK_ID" placeholder:"NAME"`
+}
+
+// Server is what both kinds of server work with.
+type Server struct {
+	ID      string
+	Store   objstore.Store
+	Client  *clientv3.Client
+	Keys    etcd.Keys
+	Clock   clock.Clock
+	Random  random.Source
+	Log     hclog.Logger
+	Metrics *prometheus.Registry
+}
+
+// NewRegistry is a registry with the metrics that every process has.
+func NewRegistry() *prometheus.Registry {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "tidemark_build_info", Help: "1, labelled with the version of this process.",
+			ConstLabels: prometheus.Labels{"version": Version},
+		}, func() float64 { return 1 }),
+	)
+	return metrics
+}
+
+// Open opens the root and reaches etcd. The caller closes the client.
+func (f ServerFlags) Open(ctx context.Context, kind string, logs io.Writer) (*Server, error) {
+	s := &Server{ID: f.ID, Keys: f.Keys(), Clock: clock.System(), Random: random.New(), Log: f.Logger(kind, logs), Metrics: NewRegistry()}
+	if s.ID == "" {
+		s.ID = DefaultID(kind)
+	}
+	if len(f.Etcd) == 0 {
+		return nil, Usagef("give --etcd, the endpoints of the cluster's etcd; to try Tidemark without one, run `tidemark dev`")
+	}
+	store, err := f.RootFlags.Open(ctx, s.Log, s.Clock, s.Random, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := objstore.Probe(ctx, store, s.Random); err != nil {
+		return nil, fmt.Errorf("root %s: %w", f.Root, err)
+	}
+	if s.Store, err = objstore.Instrument(store, s.Metrics); err != nil {
+		return nil, fmt.Errorf("root %s: %w", f.Root, err)
+	}
+	s.Client, err = etcd.Dial(ctx, etcd.DialOptions{Endpoints: f.Etcd, Timeout: dialTimeout})
+	return s, err
+}
+
+// Work is the job of a server. It ends when drain is closed and what runs is finished, or when its context ends.
+type Work interface {
+	api.Subject
+	Run(ctx context.Context, drain <-chan struct{}) error
+}
+
+// Serve does the work beside an HTTP server at the address until the work ends. It says where it listens on out.
+func Serve(ctx context.Context, work Work, listen string, metrics *prometheus.Registry, drain <-chan struct{}, out io.Writer, name string) error {
+	server, err := api.Listen(listen, work, metrics)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s serves its state on http://%s\n", name, server.Addr())
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	var group errgroup.Group
+	group.Go(func() error { return server.Run(serving) })
+	err = work.Run(ctx, drain)
+	stop()
+	if served := group.Wait(); err == nil {
+		err = served
+	}
+	return err
+}
