@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"tidemark/internal/ingest"
+	"tidemark/internal/process"
+	"tidemark/internal/schema"
+	"tidemark/internal/shardmanifest"
+	"tidemark/internal/table"
+)
+
+type tableCommand struct {
+	Create tableCreate `cmd:"" help:"Create a table from the columns of a file or of a Delta schema."`
+	List   tableList   `cmd:"" help:"List the tables under the root."`
+	Show   tableShow   `cmd:"" help:"Show a table, and how far each of its shards is merged."`
+	Drop   tableDrop   `cmd:"" help:"Drop a table."`
+}
+
+type tableCreate struct {
+	placeFlags
+	Name   string `arg:"" help:"Path of the table under the root, such as flights or prod/events."`
+	Like   string `help:"Take the columns of this file (Parquet, CSV, JSON, Arrow IPC)." type:"path" placeholder:"FILE" xor:"columns" required:""`
+	Schema string `help:"Take the columns of this file, which holds a schema as Delta writes it (JSON)." type:"path" placeholder:"FILE" xor:"columns" required:""`
+
+	Key           []string          `help:"Columns that identify a row. A table with a key is an upsert table: the newest version of each key stays." placeholder:"COLUMN,…"`
+	Buckets       int               `help:"Number of buckets of an upsert table, which is the most writers it can have: 1 to 4096; 8 if not given." placeholder:"N"`
+	Sequence      string            `help:"Column of an upsert table that says which version is newer; the order of arrival if not given." placeholder:"COLUMN"`
+	SanitizeNames bool              `help:"Replace characters that a column name cannot have by underscores."`
+	Property      map[string]string `help:"Further table properties, such as delta.logRetentionDuration or tidemark.policy.max_wait." placeholder:"NAME=VALUE"`
+}
+
+func (c *tableCreate) Run(ctx context.Context, streams process.Streams) error {
+	if len(c.Key) == 0 && (c.Buckets != 0 || c.Sequence != "") {
+		return process.Usagef("--buckets and --sequence are for upsert tables: give --key too")
+	}
+	p, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	columns, err := c.columns(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := table.Create(ctx, p.store, c.Name, table.CreateOptions{
+		Schema: columns, Key: c.Key, Buckets: c.Buckets, Sequence: c.Sequence, Properties: c.Property,
+	}, p.tableDeps())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Out, "created %s table %s with %d columns\n", t.Mode, t.Name, len(t.Schema.Arrow().Fields()))
+	return nil
+}
+
+// columns is the schema of the new table.
+func (c *tableCreate) columns(ctx context.Context) (*schema.Schema, error) {
+	if c.Schema != "" {
+		body, err := os.ReadFile(c.Schema)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the schema: %w", err)
+		}
+		parsed, err := schema.Parse(string(body))
+		if err != nil {
+			return nil, fmt.Errorf("schema file %s: %w", c.Schema, err)
+		}
+		return parsed, nil
+	}
+	source, err := ingest.Open(ctx, ingest.Options{Sanitize: c.SanitizeNames}, ingest.File(c.Like))
+	if err != nil {
+		return nil, err
+	}
+	columns, err := schema.FromArrow(source.Schema())
+	return columns, errors.Join(err, source.Close())
+}
+
+type tableList struct {
+	placeFlags
+	listFlags
+}
+
+// listedTable is one line of `table list`.
+type listedTable struct {
+	Table string     `json:"table"`
+	Mode  table.Mode `json:"mode,omitempty"`
+	Files int        `json:"files"`
+	Bytes int64      `json:"bytes"`
+	Key   []string   `json:"key,omitempty"`
+	State string     `json:"state"` // active, dropped, not adopted, or what is wrong
+}
+
+func (c *tableList) Run(ctx context.Context, streams process.Streams) error {
+	p, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := table.List(ctx, p.store)
+	if err != nil {
+		return err
+	}
+	rows := make([]listedTable, 0, len(names))
+	for _, name := range names {
+		row, err := p.listed(ctx, name)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	return printList(streams.Out, c.listFlags, []string{"TABLE", "MODE", "KEY", "FILES", "SIZE", "STATE"}, rows, func(r listedTable) []string {
+		return []string{r.Table, string(r.Mode), listText(r.Key), countText(r.Files), bytesText(r.Bytes), r.State}
+	})
+}
+
+// listed reads what the list says about one table. A table that cannot be used is listed with the reason; only the end
+// of the command is an error.
+func (p *place) listed(ctx context.Context, name string) (listedTable, error) {
+	row := listedTable{Table: name, State: "active"}
+	t, err := table.Load(ctx, p.store, name, p.tableDeps())
+	switch {
+	case ctx.Err() != nil:
+		return row, context.Cause(ctx)
+	case errors.Is(err, table.ErrDropped):
+		row.State = "dropped"
+	case errors.Is(err, table.ErrNotAdopted):
+		row.State = "not adopted"
+	case err != nil:
+		row.State = err.Error()
+	default:
+		row.Mode, row.Key = t.Mode, t.Key
+		if t.State != "" {
+			row.State = t.State
+		}
+		for add := range t.Snapshot.Files() {
+			row.Files++
+			row.Bytes += add.Size
+		}
+	}
+	return row, nil
+}
+
+type tableShow struct {
+	placeFlags
+	listFlags
+	Name string `arg:"" help:"The table."`
+}
+
+// shownTable is what `table show` says.
+type shownTable struct {
+	Table       string       `json:"table"`
+	ID          string       `json:"id"`
+	Incarnation int64        `json:"incarnation"`
+	Mode        table.Mode   `json:"mode"`
+	Key         []string     `json:"key,omitempty"`
+	Sequence    string       `json:"sequence,omitempty"`
+	Buckets     int          `json:"buckets,omitempty"`
+	Version     int64        `json:"version"` // of the Delta log
+	Files       int          `json:"files"`
+	Bytes       int64        `json:"bytes"`
+	Columns     []column     `json:"columns"`
+	Shards      []shownShard `json:"shards"`
+}
+
+type column struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// shownShard is where one shard stands, as storage has it.
+type shownShard struct {
+	Shard        string              `json:"shard"`
+	State        shardmanifest.State `json:"state"`
+	Epoch        uint64              `json:"epoch"`
+	Writer       string              `json:"writer,omitempty"`
+	Sealed       uint64              `json:"sealed"`
+	Merged       uint64              `json:"merged"`
+	PendingBytes int64               `json:"pending_bytes"`
+	Rows         int64               `json:"rows"` // sealed since the beginning
+}
+
+func (c *tableShow) Run(ctx context.Context, streams process.Streams) error {
+	p, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	t, shards, err := p.shards(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	shown := shownTable{
+		Table: t.Name, ID: t.ID, Incarnation: t.Incarnation, Mode: t.Mode, Key: t.Key, Sequence: t.Sequence,
+		Version: t.Snapshot.Version, Shards: shards,
+	}
+	if t.Mode == table.Upsert {
+		shown.Buckets = t.Buckets
+	}
+	for add := range t.Snapshot.Files() {
+		shown.Files++
+		shown.Bytes += add.Size
+	}
+	for _, f := range t.Schema.Arrow().Fields() {
+		shown.Columns = append(shown.Columns, column{Name: f.Name, Type: f.Type.String()})
+	}
+	if c.JSON {
+		return printJSON(streams.Out, shown)
+	}
+	fmt.Fprintf(streams.Out, "%s: %s table, version %d, %s files, %s\n", shown.Table, shown.Mode, shown.Version, countText(shown.Files), bytesText(shown.Bytes))
+	if t.Mode == table.Upsert {
+		fmt.Fprintf(streams.Out, "key %s, sequence %s, %d buckets\n", listText(t.Key), orDash(t.Sequence), t.Buckets)
+	}
+	fmt.Fprintln(streams.Out, "\ncolumns")
+	for _, col := range shown.Columns {
+		fmt.Fprintf(streams.Out, "  %s  %s\n", col.Name, col.Type)
+	}
+	fmt.Fprintln(streams.Out)
+	return printList(streams.Out, c.listFlags, []string{"SHARD", "STATE", "EPOCH", "SEALED", "MERGED", "PENDING", "ROWS"}, shards, func(s shownShard) []string {
+		return []string{s.Shard, string(s.State), countText(s.Epoch), countText(s.Sealed), countText(s.Merged), bytesText(s.PendingBytes), countText(s.Rows)}
+	})
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// shards reads a table and what to show of each of its shards.
+func (p *place) shards(ctx context.Context, name string) (*table.Table, []shownShard, error) {
+	t, states, err := table.Shards(ctx, p.store, name, p.tableDeps())
+	shards := make([]shownShard, 0, len(states))
+	for _, state := range states {
+		m := state.Manifest
+		s := shownShard{Shard: m.Shard, State: m.State, Epoch: m.Epoch, Writer: m.WriterLabel, Sealed: m.SealedThrough, Merged: state.Merged, Rows: m.Rows}
+		for _, g := range m.Pending(s.Merged) {
+			s.PendingBytes += g.Bytes
+		}
+		shards = append(shards, s)
+	}
+	return t, shards, err
+}
+
+type tableDrop struct {
+	placeFlags
+	Name string `arg:"" help:"The table."`
+	Yes  bool   `help:"Confirm: the table's rows are gone for readers at once, and what is sealed and not merged is lost." required:""`
+}
+
+func (c *tableDrop) Run(ctx context.Context, streams process.Streams) error {
+	p, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := table.Drop(ctx, p.store, c.Name, p.tableDeps()); err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Out, "dropped table %s\n", c.Name)
+	return nil
+}

@@ -1,0 +1,192 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"tidemark/internal/api"
+	"tidemark/internal/clock"
+	"tidemark/internal/demand"
+	"tidemark/internal/etcd"
+	"tidemark/internal/executor"
+	"tidemark/internal/master"
+	"tidemark/internal/objstore"
+	"tidemark/internal/ownership"
+	"tidemark/internal/process"
+	"tidemark/internal/random"
+)
+
+// etcdAddress is where an embedded etcd listens: on loopback only, on any free port; the beacon tells which.
+const etcdAddress = "127.0.0.1:0"
+
+// beatWatch is how long a root whose etcd was lost is watched for another server. A development root is a directory of
+// this machine, and its etcd's directory is locked, so there is nobody else.
+const beatWatch = time.Second
+
+// Options are what a development server runs with.
+type Options struct {
+	Root      string
+	Etcd      []string // none embeds one
+	Cluster   string
+	Keys      etcd.Keys
+	Executors int
+	Slots     int   // of each executor
+	Memory    int64 // bytes, of all executors together
+	Listen    string
+	Version   string
+	Lease     ownership.Config
+	Out       io.Writer // where it says what it does
+	Log       hclog.Logger
+	Metrics   *prometheus.Registry
+}
+
+// Server is a running development server.
+type Server struct {
+	options Options
+	clock   clock.Clock
+	random  random.Source
+	store   objstore.Store
+	client  *clientv3.Client
+
+	master    *master.Master
+	executors []*executor.Executor
+	publisher *demand.Publisher // of the demo's writers, once the cluster is up
+}
+
+// Run runs everything until drain is closed or ctx is done. ready is called once the server can be used; when it
+// returns, with an error or without, the server drains and ends.
+func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx context.Context, s *Server) error) error {
+	s := &Server{options: o, clock: clock.System(), random: random.New()}
+	listener, err := api.Listen(o.Listen, s, o.Metrics)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	store, err := objstore.Open(ctx, o.Root, objstore.Options{Clock: s.clock, Random: s.random, Log: o.Log, CreateRoot: true})
+	if err != nil {
+		return fmt.Errorf("cannot open root %s: %w", o.Root, err)
+	}
+	if s.store, err = objstore.Instrument(store, o.Metrics); err != nil {
+		return err
+	}
+	endpoints, stopEtcd, err := s.startEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopEtcd()
+	if s.client, err = etcd.Dial(ctx, etcd.DialOptions{Endpoints: endpoints, Timeout: etcdStartTimeout}); err != nil {
+		return err
+	}
+	defer s.client.Close()
+	if dir, ok := LocalRoot(o.Root); ok {
+		remove, err := writeBeacon(dir, Beacon{Etcd: endpoints, Cluster: o.Cluster, Listen: listener.Addr(), PID: os.Getpid()})
+		if err != nil {
+			return err
+		}
+		defer remove()
+	}
+	fmt.Fprintf(o.Out, "serving root %s, state on http://%s/status\n", o.Root, listener.Addr())
+	return s.run(ctx, listener, drain, ready)
+}
+
+// startEtcd starts an embedded etcd, or takes the one that was given.
+func (s *Server) startEtcd(ctx context.Context) (endpoints []string, stop func(), err error) {
+	if len(s.options.Etcd) > 0 {
+		return s.options.Etcd, func() {}, nil
+	}
+	dir, remove := "", func() {}
+	if root, ok := LocalRoot(s.options.Root); ok {
+		dir = filepath.Join(root, "_tidemark", "etcd")
+	} else {
+		if dir, err = os.MkdirTemp("", "tidemark-etcd-"); err != nil {
+			return nil, nil, fmt.Errorf("cannot make a directory for the embedded etcd: %w", err)
+		}
+		remove = func() { _ = os.RemoveAll(dir) }
+	}
+	embedded, err := StartEtcd(ctx, dir, etcdAddress)
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return []string{embedded.Endpoint()}, func() { embedded.Close(); remove() }, nil
+}
+
+// run runs master, executors and HTTP until the end, and stops them in the order in which they need each other.
+func (s *Server) run(ctx context.Context, listener *api.Server, drain <-chan struct{}, ready func(context.Context, *Server) error) error {
+	if err := s.build(); err != nil {
+		return err
+	}
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	var server errgroup.Group
+	server.Go(func() error { return listener.Run(serving) })
+
+	// Whoever ends first, for whatever reason, ends all.
+	group, working := errgroup.WithContext(ctx)
+	draining, startDrain := context.WithCancel(context.Background())
+	defer startDrain()
+	deciding, stopDeciding := context.WithCancel(working)
+	defer stopDeciding()
+	group.Go(func() error {
+		defer context.AfterFunc(draining, stopDeciding)()
+		return s.master.Run(deciding)
+	})
+	for _, e := range s.executors {
+		group.Go(func() error { return e.Run(working, draining.Done()) })
+	}
+	group.Go(func() error {
+		defer startDrain()
+		usable, stop := process.UntilDrained(working, drain)
+		defer stop()
+		err := ready(usable, s)
+		if errors.Is(err, process.ErrDrained) {
+			return nil
+		}
+		return err
+	})
+	err := group.Wait()
+	stopServing()
+	return errors.Join(err, server.Wait())
+}
+
+func (s *Server) build() error {
+	o := s.options
+	var watch time.Duration // the default
+	if _, local := LocalRoot(o.Root); local && len(o.Etcd) == 0 {
+		watch = beatWatch
+	}
+	var err error
+	s.master, err = master.New(master.Config{
+		ID: "dev-master", Address: o.Listen, Version: o.Version, Cluster: o.Cluster, Keys: o.Keys, Client: s.client, Store: s.store,
+		Clock: s.clock, Random: s.random, Log: o.Log.Named("master"), Lease: o.Lease, BeatWatch: watch,
+	})
+	if err != nil {
+		return err
+	}
+	o.Metrics.MustRegister(s.master)
+	for i := range o.Executors {
+		id := fmt.Sprintf("dev-executor-%d", i+1)
+		e, err := executor.New(executor.Config{
+			ID: id, Address: o.Listen, Version: o.Version, Slots: o.Slots, Memory: o.Memory / int64(o.Executors), Lease: o.Lease,
+		}, executor.Deps{
+			Client: s.client, Keys: o.Keys, Store: s.store, Clock: s.clock, Random: s.random, Mem: memory.DefaultAllocator,
+			Log: o.Log.Named(id), Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"process": id}, o.Metrics),
+		})
+		if err != nil {
+			return err
+		}
+		s.executors = append(s.executors, e)
+	}
+	return nil
+}
