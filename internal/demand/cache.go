@@ -123,6 +123,15 @@ func (c *Cache) Fresh(slot int) bool {
 	return s != nil && s.fresh
 }
 
+// Doubt makes sure that etcd is still the one that is cached; for a master whose session came back.
+func (c *Cache) Doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.slots {
+		s.follower.Doubt()
+	}
+}
+
 // Table is the demand of a table, if any stands in a cached slot.
 func (c *Cache) Table(slot int, table string) (Table, bool) {
 	c.mu.Lock()

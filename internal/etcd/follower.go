@@ -59,7 +59,8 @@ type Follower struct {
 	random random.Source
 	log    hclog.Logger
 	drift  atomic.Int64
-	seen   Version // highest seen; only Run's goroutine
+	doubt  chan struct{} // filled by Doubt
+	seen   Version       // highest seen; only Run's goroutine
 
 	signEvery, rereadEvery time.Duration // the constants, shorter in tests
 }
@@ -68,12 +69,21 @@ type Follower struct {
 func NewFollower(client *clientv3.Client, prefix string, mirror Mirror, c clock.Clock, r random.Source, log hclog.Logger) *Follower {
 	return &Follower{
 		client: client, prefix: prefix, mirror: mirror, clock: c, random: r, log: log,
-		signEvery: signEvery, rereadEvery: rereadEvery,
+		doubt: make(chan struct{}, 1), signEvery: signEvery, rereadEvery: rereadEvery,
 	}
 }
 
 // Drift is how many keys the watch was found to have missed, ever.
 func (f *Follower) Drift() int64 { return f.drift.Load() }
+
+// Doubt asks etcd who it is without waiting for a sign to be missed: its caller lost a lease, say, as happens to all
+// leases when etcd is replaced.
+func (f *Follower) Doubt() {
+	select {
+	case f.doubt <- struct{}{}:
+	default:
+	}
+}
 
 // Run follows until ctx is done.
 func (f *Follower) Run(ctx context.Context) {
@@ -136,6 +146,10 @@ func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 			if err := w.askForSign(ctx); err != nil {
 				return true, err
 			}
+		case <-w.doubt:
+			if at, err := w.probe(ctx); err == nil && at.before(w.seen) {
+				return true, ErrReplaced
+			}
 		case <-w.reread:
 			if err := w.readAgain(ctx); err != nil {
 				return true, err
@@ -191,7 +205,7 @@ func (w *watching) apply(change clientv3.WatchResponse) error {
 		return err
 	}
 	now := Version{change.Header.ClusterId, change.Header.Revision}
-	if now.Cluster != w.seen.Cluster || now.Revision < w.seen.Revision {
+	if now.before(w.seen) {
 		return ErrReplaced
 	}
 	w.missed = 0
@@ -232,7 +246,7 @@ func (w *watching) askForSign(ctx context.Context) error {
 	w.sign, w.stopSign = w.clock.After(random.Jitter(w.random, w.signEvery))
 	if w.missed > 0 {
 		at, err := w.probe(ctx)
-		if err == nil && (at.Cluster != w.seen.Cluster || at.Revision < w.seen.Revision) {
+		if err == nil && at.before(w.seen) {
 			return ErrReplaced
 		}
 		if w.missed >= signsMissed {
@@ -276,7 +290,7 @@ func (w *watching) readAgain(ctx context.Context) error {
 		}
 		return nil
 	}, clientv3.WithKeysOnly())
-	if errors.Is(err, ErrReplaced) || at.Cluster != w.seen.Cluster && err == nil {
+	if errors.Is(err, ErrReplaced) || err == nil && at.before(w.seen) {
 		return ErrReplaced
 	}
 	if err != nil {

@@ -29,6 +29,11 @@ type Version struct {
 	Revision int64
 }
 
+// before says that v, seen later than earlier was, is of another etcd or of one that has gone back in time.
+func (v Version) before(earlier Version) bool {
+	return v.Cluster != earlier.Cluster || v.Revision < earlier.Revision
+}
+
 // ReadPages reads every key under a prefix, in order, all at one revision, in pages bounded by bytes. It returns that
 // revision. An error of page ends it.
 func ReadPages(ctx context.Context, kv clientv3.KV, prefix string, page func([]*mvccpb.KeyValue) error, opts ...clientv3.OpOption) (Version, error) {
@@ -53,7 +58,7 @@ func ReadPages(ctx context.Context, kv clientv3.KV, prefix string, page func([]*
 		if at == (Version{}) {
 			at = now
 		}
-		if now.Cluster != at.Cluster || now.Revision < at.Revision {
+		if now.before(at) {
 			return at, fmt.Errorf("reading %s: %w", prefix, ErrReplaced)
 		}
 		if len(reply.Kvs) > 0 {

@@ -62,6 +62,12 @@ func (q *ReadyQueue) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Doubt makes sure that etcd is still the one that is mirrored; for an executor whose session came back.
+func (q *ReadyQueue) Doubt() {
+	q.queue.Doubt()
+	q.turns.Doubt()
+}
+
 // Changed delivers when the queue or the turns have changed since it last delivered. It has one receiver.
 func (q *ReadyQueue) Changed() <-chan struct{} { return q.changed }
 

@@ -25,7 +25,8 @@ type Options struct {
 	Key string
 	// Config is the timing of the lease; the zero value is DefaultConfig(DefaultTTL).
 	Config Config
-	// Details is what the session key says of its holder besides version and token, evaluated at every put.
+	// Details is what the session key says of its holder besides version and token, evaluated at every put, from any
+	// goroutine; each call returns a map of its own. "address" is what a refused rival is told.
 	Details func() map[string]any
 	Clock   clock.Clock
 	Random  random.Source

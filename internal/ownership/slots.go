@@ -167,13 +167,18 @@ func (s *Slots) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	for ctx.Err() == nil {
+	for last := ""; ctx.Err() == nil; {
 		grant, err := s.session.Wait(ctx)
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
 			return fmt.Errorf("slots of master %s: %w", s.master, err)
+		}
+		if grant.Token != last {
+			s.masters.Doubt()
+			s.slots.Doubt()
+			last = grant.Token
 		}
 		if err := s.pass(ctx, grant); err != nil && ctx.Err() == nil {
 			s.log.Warn("claiming slots", "error", err)

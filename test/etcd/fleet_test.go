@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-		goleak.IgnoreAnyFunction("net/http.(*conn).serve"))
+		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
+		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))
 }
 
 const (
@@ -149,10 +150,15 @@ func (f *fleet) master(name string, seed uint64) {
 	f.run(session.Run)
 	f.run(cache.Run)
 	f.run(owned.Run)
+	tenure := ""
 	f.run(func(ctx context.Context) error {
 		every(ctx, cache.Changed(), func() {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
+			if grant, held := session.Current(); held && grant.Token != tenure {
+				cache.Doubt()
+				tenure = grant.Token
+			}
 			tokens := owned.Owned()
 			var mine []int
 			for _, token := range tokens {
@@ -203,10 +209,15 @@ func (f *fleet) executor(name string, seed uint64) {
 	f.run(session.Run)
 	f.run(turns.Run)
 	f.run(queue.Run)
+	tenure := ""
 	f.run(func(ctx context.Context) error {
 		defer detached.Close()
 		every(ctx, queue.Changed(), func() {
 			for {
+				if grant, held := session.Current(); held && grant.Token != tenure {
+					queue.Doubt()
+					tenure = grant.Token
+				}
 				unit, ok := ownership.Choose(queue.Free(), name, func(ownership.ReadyKV) bool { return true })
 				if !ok {
 					return
