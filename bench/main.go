@@ -85,7 +85,7 @@ func run(data string, memoryMiB int) error {
 			return fmt.Errorf("%s: %w", j.name, err)
 		}
 	}
-	return nil
+	return latency()
 }
 
 type bench struct {
