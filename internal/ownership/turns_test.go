@@ -266,14 +266,15 @@ func TestNothingIsClaimedWhileAnUnansweredClaimIsUnsettledAndItsTurnsAreGivenBac
 	f := newFloor(t)
 	x := f.executor("x")
 	ready := f.queue(wholeTable)
-	lost := etcdtest.LoseRequest
-	x.kv.Next(etcdtest.LoseAnswer, lost, lost, lost, lost, lost) // applied; the settlement finds no answer
+	x.kv.Next(etcdtest.LoseAnswer) // applied; the settlement finds no answer
+	x.kv.Then(etcdtest.LoseRequest)
 	if _, err := x.Claim(t.Context(), x.grant, ready); !errors.Is(err, ErrOwed) {
 		t.Fatalf("got %v", err)
 	}
 	if x.Owed() != 1 || len(f.held("a/b")) != 16 {
 		t.Fatalf("%d owed, held %v", x.Owed(), f.held("a/b"))
 	}
+	x.kv.Heal()
 	f.eventually("the turns are given back without a nudge", func() bool { return x.Owed() == 0 })
 	if held := f.held("a/b"); len(held) != 0 {
 		t.Fatalf("held: %v", held)
@@ -306,14 +307,14 @@ func TestAReleaseThatNobodyAnswersIsOwedAndDoneLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost := etcdtest.LoseRequest
-	x.kv.Next(lost, lost, lost, lost)
+	x.kv.Then(etcdtest.LoseRequest)
 	if err := x.Release(t.Context(), turn, Outcomes{0: []byte(`{"v":1}`)}); !errors.Is(err, ErrOwed) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := x.Claim(t.Context(), x.grant, f.queue(etcd.ReadyKey{Class: 1, Order: "1", Table: "t", Turns: 1})); !errors.Is(err, ErrOwed) {
 		t.Errorf("claimed while a release is owed: %v", err)
 	}
+	x.kv.Heal()
 	f.eventually("the release is done", func() bool { return x.Owed() == 0 })
 	if f.outcome("a/b", 0) != `{"v":1}` || len(f.held("a/b")) != 0 {
 		t.Errorf("outcome %q, held %v", f.outcome("a/b", 0), f.held("a/b"))

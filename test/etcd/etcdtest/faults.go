@@ -31,6 +31,7 @@ type FaultyKV struct {
 
 	mu     sync.Mutex // guards the following
 	faults []Fault
+	rest   Fault // once faults are used up
 	late   []func()
 	before func()
 	txns   int
@@ -44,6 +45,20 @@ func (f *FaultyKV) Next(faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = append(f.faults, faults...)
+}
+
+// Then spoils every txn after those that Next named, until Heal.
+func (f *FaultyKV) Then(fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rest = fault
+}
+
+// Heal spoils nothing any more.
+func (f *FaultyKV) Heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults, f.rest = nil, None
 }
 
 // Before runs before every txn from now on, as a rival would.
@@ -64,7 +79,7 @@ func (f *FaultyKV) Txns() int {
 func (f *FaultyKV) Txn(ctx context.Context) clientv3.Txn {
 	f.mu.Lock()
 	f.txns++
-	fault := None
+	fault := f.rest
 	if len(f.faults) > 0 {
 		fault, f.faults = f.faults[0], f.faults[1:]
 	}
