@@ -23,12 +23,21 @@ func (m *Master) runDemand(ctx context.Context) error {
 		wake(m.wakePlanner)
 		select {
 		case <-m.slots.Changed():
+			m.sweepSoon()
 			wake(m.wakeScans)
 		case <-m.cache.Changed():
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// sweepSoon makes the next pass visit every table.
+func (m *Master) sweepSoon() {
+	m.mu.Lock()
+	m.sweepAt = 0
+	m.mu.Unlock()
+	wake(m.wakePlanner)
 }
 
 // foldDemand brings a table's shards up to date with its demand records; false while they are not complete. mu is held.

@@ -67,6 +67,7 @@ type Master struct {
 	started   bool
 	book      *book
 	stale     map[*mirror]struct{} // mirrors that are not complete
+	sweepAt   time.Duration        // monotonic; when the planner visits every table next
 	suspended error                // root.json names another cluster: nothing is scheduled
 	counts    counts
 }

@@ -3,6 +3,8 @@ package master
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,8 +22,11 @@ const (
 	// table as one, short beside the 20 ms in which a demand event should be a ready key.
 	coalesce = 4 * time.Millisecond
 	// writersMax bounds the transactions under way, one per table. Against an etcd that answers in 300 ms that is still
-	// fifty tables a second.
-	writersMax = 16
+	// two hundred tables a second.
+	writersMax = 64
+	// sweepMin is how often all tables may be visited because the time of one has come: age needs no more precision, and
+	// a visit to ten thousand tables takes half a millisecond. sweepMax is how often they are in any case.
+	sweepMin, sweepMax = 50 * time.Millisecond, 10 * time.Second
 	// retryAfter is when a table is decided again whose transaction etcd did not take.
 	retryAfter = time.Second
 	// incompleteAfter is when a table is looked at again whose demand is not completely known.
@@ -44,8 +49,8 @@ func (m *Master) plan(ctx context.Context) error {
 	}
 }
 
-// pass decides every table that changed or whose time has come, begins the transactions, and says when the next pass is
-// due.
+// pass decides every table that changed, and now and then every table whose time has come; it begins the transactions
+// and says when the next pass is due.
 func (m *Master) pass(ctx context.Context, writers *errgroup.Group) (next time.Duration) {
 	owned := m.ownedSlots()
 	m.mu.Lock()
@@ -53,35 +58,73 @@ func (m *Master) pass(ctx context.Context, writers *errgroup.Group) (next time.D
 	if !m.mayDecide() {
 		return 0 // a mirror that completes wakes the planner
 	}
-	begin := m.config.Clock.Mono()
-	nowMS := m.nowMS()
-	var soonest int64
-	for _, e := range m.book.tables {
-		_, dirty := m.book.dirty[e]
-		token, mine := owned[e.slot]
-		if !mine {
-			e.planned = false
-			delete(m.book.dirty, e)
-			continue
-		}
-		due := dirty || !e.planned || (e.plan.NextMS != 0 && e.plan.NextMS <= nowMS) || e.retryMS != 0 && e.retryMS <= nowMS
-		switch {
-		case !due || e.busy:
-		case !m.foldDemand(e, nowMS): // a new slot, or one whose watch is broken
-			soonest = earlier(soonest, nowMS+incompleteAfter.Milliseconds())
-		case m.decide(ctx, e, token, nowMS, writers):
-			delete(m.book.dirty, e)
-		}
-		if e.planned && !e.busy {
-			soonest = earlier(soonest, earlier(e.plan.NextMS, e.retryMS))
-		}
+	begin, nowMS := m.config.Clock.Mono(), m.nowMS()
+	p := passing{Master: m, ctx: ctx, writers: writers, owned: owned, nowMS: nowMS}
+	if m.sweepAt <= begin {
+		p.visitAll(maps.Values(m.book.tables))
+	} else {
+		p.soonest = nowMS + (m.sweepAt - begin).Milliseconds()
+		p.visitAll(maps.Keys(m.book.dirty))
 	}
 	m.counts.plans++
 	m.counts.planNS += int64(m.config.Clock.Mono() - begin)
-	if soonest == 0 {
-		return 0
+	if p.full {
+		return 0 // a transaction that ends wakes the planner, which goes on, with the sweep if it was one
 	}
-	return max(time.Duration(soonest-nowMS)*time.Millisecond, coalesce)
+	m.sweepAt = begin + sweepMax
+	if p.soonest != 0 {
+		m.sweepAt = begin + min(max(time.Duration(p.soonest-nowMS)*time.Millisecond, sweepMin), sweepMax)
+	}
+	return m.sweepAt - begin
+}
+
+// passing is one pass.
+type passing struct {
+	*Master
+	ctx     context.Context
+	writers *errgroup.Group
+	owned   map[int]ownership.SlotToken
+	nowMS   int64
+	full    bool  // no writer is free: what is left stays dirty for the next pass
+	soonest int64 // when a table is to be visited again though nothing happens; 0 = never
+}
+
+// visitAll visits tables until no writer is free. mu is held.
+func (p *passing) visitAll(entries iter.Seq[*entry]) {
+	for e := range entries {
+		if p.full {
+			return
+		}
+		p.visit(e)
+	}
+}
+
+// visit decides one table if there is reason to. mu is held.
+func (p *passing) visit(e *entry) {
+	_, dirty := p.book.dirty[e]
+	token, mine := p.owned[e.slot]
+	if !mine {
+		e.planned = false
+		delete(p.book.dirty, e)
+		return
+	}
+	due := dirty || !e.planned || e.plan.NextMS != 0 && e.plan.NextMS <= p.nowMS || e.retryMS != 0 && e.retryMS <= p.nowMS
+	switch {
+	case e.busy: // its transaction wakes the planner
+		return
+	case !due:
+	case !p.foldDemand(e, p.nowMS): // a new slot, or one whose watch is broken
+		p.soonest = earlier(p.soonest, p.nowMS+incompleteAfter.Milliseconds())
+		return
+	case p.decide(p.ctx, e, token, p.nowMS, p.writers):
+		delete(p.book.dirty, e)
+	default:
+		p.full = true
+		p.book.touch(e)
+	}
+	if e.planned && !e.busy {
+		p.soonest = earlier(p.soonest, earlier(e.plan.NextMS, e.retryMS))
+	}
 }
 
 // mayDecide says that everything a decision needs is there. mu is held.

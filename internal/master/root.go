@@ -60,7 +60,7 @@ func (m *Master) checkRoot(ctx context.Context) {
 		m.log.Error("scheduling is stopped", "error", err)
 	case changed:
 		m.log.Info("scheduling goes on")
-		wake(m.wakePlanner)
+		m.sweepSoon()
 	}
 }
 

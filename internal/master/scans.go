@@ -138,6 +138,7 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	defer m.mu.Unlock()
 	m.endScan(e, report, complete, err)
 	wake(m.wakePlanner)
+	wake(m.wakeScans) // there is room for another
 }
 
 // endScan notes a report and sets the time of the next scan. mu is held.
