@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -109,8 +108,8 @@ type ownedSlot struct {
 	since int64
 }
 
-// NewSlots makes the slots of a master in a cluster of so many; Run claims them. It must be made before the session
-// runs, for it closes on the session's fence.
+// NewSlots makes the slots of a master in a cluster of so many; Run claims them. When the session's fence falls, nothing
+// is owned any more before the loss is reported.
 func NewSlots(client *clientv3.Client, keys etcd.Keys, session *Session, master string, total int, c clock.Clock, r random.Source, log hclog.Logger) *Slots {
 	s := &Slots{
 		client: client, keys: keys, session: session, master: master, total: total, clock: c, random: r, log: log,
@@ -372,89 +371,3 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
-
-// masterMirror is the masters' side of Slots.
-type masterMirror struct{ *Slots }
-
-func (m masterMirror) Put(kv *mvccpb.KeyValue) {
-	name, err := m.keys.ParseMaster(string(kv.Key))
-	if err != nil {
-		return
-	}
-	var value struct {
-		Draining bool `json:"draining"`
-	}
-	if json.Unmarshal(kv.Value, &value) != nil {
-		return // it cannot be told from one of another version, and should own nothing
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.live[name] = liveMaster{value.Draining, kv.ModRevision}
-	signal(m.wake)
-}
-
-func (m masterMirror) Delete(key string) {
-	name, err := m.keys.ParseMaster(key)
-	if err != nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.live, name)
-	signal(m.wake)
-}
-
-func (m masterMirror) All() iter.Seq2[string, int64] {
-	return func(yield func(string, int64) bool) {
-		for name, l := range m.live {
-			if !yield(m.keys.Master(name), l.revision) {
-				return
-			}
-		}
-	}
-}
-
-func (m masterMirror) Fresh(revision int64) { m.setFresh(0, true, revision) }
-func (m masterMirror) Stale(error)          { m.setFresh(0, false, 0) }
-
-// slotMirror is the slots' side of Slots.
-type slotMirror struct{ *Slots }
-
-func (m slotMirror) Put(kv *mvccpb.KeyValue) {
-	slot, err := m.keys.ParseSlot(string(kv.Key))
-	if err != nil {
-		return
-	}
-	token := SlotToken{Slot: slot}
-	if err := json.Unmarshal(kv.Value, &token); err != nil {
-		m.log.Warn("slot has an owner that cannot be read", "slot", slot, "error", err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.standing[slot] = standingSlot{token, clientv3.LeaseID(kv.Lease), kv.ModRevision}
-	signal(m.wake)
-}
-
-func (m slotMirror) Delete(key string) {
-	slot, err := m.keys.ParseSlot(key)
-	if err != nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.standing, slot)
-	signal(m.wake)
-}
-
-func (m slotMirror) All() iter.Seq2[string, int64] {
-	return func(yield func(string, int64) bool) {
-		for slot, standing := range m.standing {
-			if !yield(m.keys.Slot(slot), standing.revision) {
-				return
-			}
-		}
-	}
-}
-
-func (m slotMirror) Fresh(revision int64) { m.setFresh(1, true, revision) }
-func (m slotMirror) Stale(error)          { m.setFresh(1, false, 0) }
