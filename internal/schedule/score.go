@@ -92,8 +92,9 @@ func (p Policy) nextChange(b Backlog, nowMS int64) int64 {
 		if score := p.Score(b, nowMS); score >= 1 {
 			target = math.Exp2(math.Floor(math.Log2(score)) + 1)
 		}
+		// Rounded down: a millisecond early costs one more look, and late would be late.
 		if age := (target/base - 1) * float64(p.MaxAge.Milliseconds()); age < float64(week) {
-			next = earliest(next, max(b.ExactMS+int64(math.Ceil(age)), nowMS+1))
+			next = earliest(next, max(b.ExactMS+int64(age), nowMS+1))
 		}
 	}
 	return next

@@ -12,10 +12,10 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// The scripts under testdata are stories: tables with shards, executors that claim and release, and time that passes.
+// The scripts under testdata/stories are stories: tables with shards, executors that claim and release, and time that passes.
 // Every change of a demand record and every release gets the next revision, as in etcd.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		w := &world{now: storyStart, tables: map[string]*Input{}, held: map[string]Unit{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			return w.run(t, d)
