@@ -22,7 +22,7 @@
 //     upsert generation needs as much again to sort.
 //
 // Rows of an upsert table carry the table's columns and, if wanted, the column _op: "u" or null puts the row, "d" deletes
-// its key. Its shards are its buckets; a Router claims them as needed and files every row under its own.
+// its key. Its shards are its buckets; a Router files every row under its own.
 //
 // New columns and wider types are accepted as far as the Delta protocol allows and go into the table with the merge that
 // first meets them. Backpressure: with MaxPending generations sealed and not merged, Append waits or refuses (see

@@ -42,6 +42,8 @@ type FencedError struct {
 	Unsealed []arrow.Record
 	// InDoubt rows may be sealed or not; no manifest can tell any more.
 	InDoubt []arrow.Record
+
+	byID string // the writer id of By
 }
 
 func (e *FencedError) Error() string {

@@ -91,7 +91,9 @@ func (env *environment) intake() (*intake, error) {
 //  2. Claim it in its manifest.
 //  3. Only then look at the table again. If its name has another life by now, or none, the shard is one that nobody will
 //     ever merge: retire it.
-func (env *environment) claim(ctx context.Context, shard string, in *intake, r *room) (*Writer, error) {
+//
+// id is the random id of the claim; empty draws one.
+func (env *environment) claim(ctx context.Context, shard, id string, in *intake, r *room) (*Writer, error) {
 	bucket := -1
 	if env.table.Mode == table.Upsert {
 		var err error
@@ -101,7 +103,7 @@ func (env *environment) claim(ctx context.Context, shard string, in *intake, r *
 	}
 	chain := shardmanifest.Open(env.deps.Store, env.cfg.Table, env.table.ID, shard,
 		shardmanifest.Options{Clock: env.deps.Clock, Random: env.deps.Random})
-	hold, err := chain.Claim(ctx, shardmanifest.ClaimOptions{Label: env.cfg.Label, IfFree: env.cfg.IfFree})
+	hold, err := chain.Claim(ctx, shardmanifest.ClaimOptions{WriterID: id, Label: env.cfg.Label, IfFree: env.cfg.IfFree})
 	if err != nil {
 		return nil, err
 	}

@@ -5,23 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"golang.org/x/sync/errgroup"
 
 	"tidemark/internal/columns"
+	"tidemark/internal/random"
 	"tidemark/internal/rowkey"
 	"tidemark/internal/table"
 )
 
-// Router writes to an upsert table: it files every row under the bucket of its key. It claims a bucket when the first
-// row for it arrives, and so fences whoever wrote to that bucket. It is safe for concurrent use; calls are served one at
-// a time.
+// Router writes to an upsert table: it files every row under the bucket of its key. Of two Routers on one table the one
+// opened later has it, and the earlier one is fenced as a whole. A bucket is claimed when the first row for it arrives,
+// which fences whoever else wrote to that bucket. It is safe for concurrent use; calls are served one at a time.
 type Router struct {
-	env  *environment
-	turn chan struct{} // as in Writer; whoever has it may touch what follows
+	env    *environment
+	id     string        // of its claims; those that take a bucket back add a number, see contest.go
+	claims atomic.Int64  // made so far
+	turn   chan struct{} // as in Writer; whoever has it may touch what follows
 
+	first   *Writer // of the arbiter
 	in      *intake
 	room    *room
 	writers map[int]*Writer // by bucket; those that were fenced stay
@@ -40,9 +46,13 @@ func OpenRouterWith(ctx context.Context, c Config, d Deps) (*Router, error) {
 		return nil, err
 	}
 	r, err := newRouter(env)
+	if err == nil {
+		r.first, err = r.claimBucket(ctx, arbiter)
+	}
 	if err != nil {
 		return nil, errors.Join(err, env.close())
 	}
+	r.writers[arbiter] = r.first
 	return r, nil
 }
 
@@ -58,7 +68,7 @@ func newRouter(env *environment) (*Router, error) {
 		return nil, err
 	}
 	return &Router{
-		env: env, turn: make(chan struct{}, 1), in: in, room: &room{max: env.cfg.BufferBytes}, writers: make(map[int]*Writer),
+		env: env, id: random.ID(env.deps.Random), turn: make(chan struct{}, 1), in: in, room: &room{max: env.cfg.BufferBytes}, writers: make(map[int]*Writer),
 	}, nil
 }
 
@@ -152,15 +162,15 @@ func (r *Router) admit(ctx context.Context, parts map[int]batch) error {
 	return r.room.reserve(r.env, bytes)
 }
 
-// claim claims those of the buckets that are not claimed yet.
+// claim claims those of the buckets that are not claimed yet. Then the table must still be this Router's.
 func (r *Router) claim(ctx context.Context, buckets []int) error {
 	var mu sync.Mutex // guards r.writers while the claims run
-	group, ctx := errgroup.WithContext(ctx)
+	group, claiming := errgroup.WithContext(ctx)
 	group.SetLimit(claimsAtOnce)
 	missing := slices.DeleteFunc(slices.Clone(buckets), func(bucket int) bool { return r.writers[bucket] != nil })
 	for _, bucket := range missing {
 		group.Go(func() error {
-			w, err := r.env.claim(ctx, rowkey.BucketShard(bucket), r.in, r.room)
+			w, err := r.claimBucket(claiming, bucket)
 			if err != nil {
 				return err
 			}
@@ -170,7 +180,10 @@ func (r *Router) claim(ctx context.Context, buckets []int) error {
 			return nil
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil || len(missing) == 0 {
+		return err
+	}
+	return r.holdsTable(ctx)
 }
 
 // Seal seals the rows of every bucket that has any, as one generation each, and returns those that are sealed in the
@@ -181,9 +194,34 @@ func (r *Router) Seal(ctx context.Context) ([]Sealed, error) {
 		return nil, err
 	}
 	defer r.unlock()
-	var mu sync.Mutex // guards sealed
+	return r.seal(ctx)
+}
+
+func (r *Router) seal(ctx context.Context) ([]Sealed, error) {
+	if err := r.holdsTable(ctx); err != nil {
+		return nil, err
+	}
 	var sealed []Sealed
-	err := r.each(func(w *Writer) error {
+	buckets := r.buckets()
+	failures := r.sealAll(ctx, buckets, &sealed)
+	for range regainsMax {
+		again := r.regain(ctx, buckets, failures)
+		if len(again) == 0 {
+			break
+		}
+		for i, failure := range r.sealAll(ctx, again, &sealed) {
+			failures[slices.Index(buckets, again[i])] = failure
+		}
+	}
+	slices.SortFunc(sealed, func(a, b Sealed) int { return strings.Compare(a.Shard, b.Shard) })
+	return sealed, errors.Join(failures...)
+}
+
+// sealAll seals those of the buckets that have anything to seal, and adds what is sealed. It returns one error, or nil,
+// per bucket.
+func (r *Router) sealAll(ctx context.Context, buckets []int, sealed *[]Sealed) []error {
+	var mu sync.Mutex // guards sealed
+	return r.each(buckets, func(w *Writer) error {
 		if !w.dirty() {
 			return nil
 		}
@@ -193,16 +231,13 @@ func (r *Router) Seal(ctx context.Context) ([]Sealed, error) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		sealed = append(sealed, s)
+		*sealed = append(*sealed, s)
 		return nil
 	})
-	slices.SortFunc(sealed, func(a, b Sealed) int { return slices.Compare([]byte(a.Shard), []byte(b.Shard)) })
-	return sealed, err
 }
 
-// each calls f for every bucket, some at once, and joins the errors in the order of the buckets.
-func (r *Router) each(f func(*Writer) error) error {
-	buckets := r.buckets()
+// each calls f for every one of the buckets, some at once, and returns one error, or nil, per bucket.
+func (r *Router) each(buckets []int, f func(*Writer) error) []error {
 	failures := make([]error, len(buckets))
 	var group errgroup.Group
 	group.SetLimit(sealsAtOnce)
@@ -213,7 +248,7 @@ func (r *Router) each(f func(*Writer) error) error {
 		})
 	}
 	_ = group.Wait() // the failures are kept apart, so that one does not hide another
-	return errors.Join(failures...)
+	return failures
 }
 
 func (r *Router) buckets() []int {
@@ -225,8 +260,8 @@ func (r *Router) buckets() []int {
 	return buckets
 }
 
-// Close seals what is buffered and gives all buckets up. After an error the Router is open still, unless every bucket
-// that failed was fenced: close it again, or Abandon it.
+// Close seals what is buffered and gives all buckets up. After an error the Router is open still: close it again, or
+// Abandon it, as one has to that was fenced while it had rows to seal. Being fenced otherwise is no error.
 func (r *Router) Close(ctx context.Context) error {
 	if err := r.lock(ctx); err != nil {
 		if errors.Is(err, ErrClosed) {
@@ -235,14 +270,26 @@ func (r *Router) Close(ctx context.Context) error {
 		return err
 	}
 	defer r.unlock()
-	err := r.each(func(w *Writer) error { return w.Close(ctx) })
-	for _, w := range r.writers {
-		if w.ended == nil {
+	if r.dirty() {
+		if _, err := r.seal(ctx); err != nil {
 			return err
 		}
 	}
+	if err := errors.Join(r.each(r.buckets(), func(w *Writer) error { return w.Close(ctx) })...); err != nil {
+		return err
+	}
 	r.closed = true
-	return errors.Join(err, r.env.close())
+	return r.env.close()
+}
+
+// dirty reports whether any bucket has anything to seal or to settle.
+func (r *Router) dirty() bool {
+	for _, w := range r.writers {
+		if w.dirty() {
+			return true
+		}
+	}
+	return false
 }
 
 // Abandon ends the Router without sealing anything, and hands back what is not sealed and what is in doubt, as

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -167,46 +168,140 @@ func TestARouterFilesEveryRowUnderItsBucketOnce(t *testing.T) {
 	}
 }
 
-func TestOfTwoRoutersTheLaterClaimWinsAndNothingSealedIsLost(t *testing.T) {
-	s, d, tbl := states(t, 2)
-	open := func(label string) *Router {
-		r, err := OpenRouterWith(t.Context(), Config{Table: "states", Label: label}, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
+func openRouter(t *testing.T, d Deps, label string) *Router {
+	t.Helper()
+	r, err := OpenRouterWith(t.Context(), Config{Table: "states", Label: label}, d)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first, second := open("first"), open("second")
+	return r
+}
+
+// abandon ends a Router and returns how many rows it hands back.
+func abandon(t *testing.T, r *Router) int64 {
+	t.Helper()
+	unsealed, inDoubt, err := r.Abandon()
+	if err != nil || len(inDoubt) > 0 {
+		t.Fatal(inDoubt, err)
+	}
+	return countRows(unsealed)
+}
+
+func TestOfTwoRoutersTheOneOpenedLaterHasTheTableAndNothingSealedIsLost(t *testing.T) {
+	s, d, tbl := states(t, 2)
+	first := openRouter(t, d, "first")
 	mustAppend(t, first, manyStates(t, 0, 20))
 	if _, err := first.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, first, manyStates(t, 20, 20))
-	mustAppend(t, second, rec(t, statesSchema, fmt.Sprintf(`{"key": %q, "at": 1000}`, keyOf(t, 1, 2))))
+	second := openRouter(t, d, "second")
 	sealed, err := first.Seal(t.Context())
 	var fenced *FencedError
-	if !errors.As(err, &fenced) || fenced.Shard != "bucket-0001" || !strings.Contains(fenced.By, "second") {
-		t.Fatal(err)
+	if !errors.As(err, &fenced) || fenced.Shard != "bucket-0000" || !strings.Contains(fenced.By, "second") || len(sealed) != 0 {
+		t.Fatal(sealed, err)
 	}
-	if len(sealed) != 1 || sealed[0].Shard != "bucket-0000" || sealed[0].Rows+countRows(fenced.Unsealed) != 20 {
-		t.Fatalf("sealed %+v, handed back %d", sealed, countRows(fenced.Unsealed))
+	if back := countRows(fenced.Unsealed) + abandon(t, first); back != 20 {
+		t.Fatalf("%d rows were handed back", back)
 	}
-	for _, back := range fenced.Unsealed {
-		mustAppend(t, second, back)
-	}
+	mustAppend(t, second, manyStates(t, 40, 5))
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Append(t.Context(), manyStates(t, 0, 20)); !errors.Is(err, ErrClosed) {
-		t.Fatalf("rows for a bucket that was lost: %v", err)
-	}
-	if err := first.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	rows := latest(t, s, tbl, "bucket-0000").Rows + latest(t, s, tbl, "bucket-0001").Rows
-	if rows != 41 {
+	if rows := latest(t, s, tbl, "bucket-0000").Rows + latest(t, s, tbl, "bucket-0001").Rows; rows != 25 {
 		t.Fatalf("%d rows", rows)
 	}
+}
+
+func TestARouterTakesABucketBackFromOneThatHasLostTheTable(t *testing.T) {
+	s, d, tbl := states(t, 2)
+	row := func(at int) arrow.Record {
+		return rec(t, statesSchema, fmt.Sprintf(`{"key": %q, "at": %d}`, keyOf(t, 1, 2), at))
+	}
+	first, second := openRouter(t, d, "first"), openRouter(t, d, "second")
+	mustAppend(t, second, row(1))
+	late := row(2)
+	err := first.Append(t.Context(), late) // claims the bucket, and only then sees that the table is lost
+	late.Release()
+	var fenced *FencedError
+	if !errors.As(err, &fenced) || !strings.Contains(fenced.By, "second") {
+		t.Fatal(err)
+	}
+	abandon(t, first)
+	if sealed, err := second.Seal(t.Context()); err != nil || len(sealed) != 1 || sealed[0].Rows != 1 {
+		t.Fatal(sealed, err)
+	}
+
+	// Whoever claims the bucket alone does so on purpose.
+	mustAppend(t, second, row(3))
+	alone, err := ClaimWith(t.Context(), Config{Table: "states", Shard: "bucket-0001", Label: "alone"}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Seal(t.Context()); !errors.As(err, &fenced) || !strings.Contains(fenced.By, "alone") || countRows(fenced.Unsealed) != 1 {
+		t.Fatal(err)
+	}
+	abandon(t, second)
+	if err := alone.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if rows := latest(t, s, tbl, "bucket-0001").Rows; rows != 1 {
+		t.Fatalf("%d rows", rows)
+	}
+}
+
+func TestOfRoutersOpenedAtOnceExactlyTheLastFinishes(t *testing.T) {
+	const rounds, routers, buckets = 30, 3, 4
+	for range rounds {
+		s, d, tbl := states(t, buckets)
+		var group, opened sync.WaitGroup
+		failures := make([]error, routers)
+		opened.Add(routers)
+		for i := range routers {
+			group.Go(func() {
+				r, err := OpenRouterWith(t.Context(), Config{Table: "states", Label: fmt.Sprintf("router-%d", i)}, d)
+				opened.Done()
+				opened.Wait() // one that has ended before another is opened was not in its way
+				if failures[i] = err; err == nil {
+					failures[i] = useRouter(t, r)
+				}
+			})
+		}
+		group.Wait()
+		winner := latest(t, s, tbl, "bucket-0000").WriterLabel
+		for i, err := range failures {
+			if label := fmt.Sprintf("router-%d", i); (err == nil) != (label == winner) {
+				t.Fatalf("%s has the arbiter, but %s ended with %v", winner, label, err)
+			}
+		}
+	}
+}
+
+// useRouter writes three times to all buckets, and closes the Router.
+func useRouter(t *testing.T, r *Router) error {
+	write := func() error {
+		for round := range 3 {
+			record := manyStates(t, round*40, 40)
+			err := r.Append(t.Context(), record)
+			record.Release()
+			if err != nil {
+				return err
+			}
+			if _, err := r.Seal(t.Context()); err != nil {
+				return err
+			}
+		}
+		return r.Close(t.Context())
+	}
+	err := write()
+	if err != nil {
+		if fenced := (*FencedError)(nil); errors.As(err, &fenced) {
+			countRows(fenced.Unsealed)
+		}
+		unsealed, _, _ := r.Abandon()
+		countRows(unsealed)
+	}
+	return err
 }
 
 func TestARouterTakesARecordWholeOrNotAtAll(t *testing.T) {

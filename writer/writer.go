@@ -82,7 +82,7 @@ func claimAlone(ctx context.Context, env *environment) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := env.claim(ctx, env.cfg.Shard, in, &room{max: env.cfg.BufferBytes})
+	w, err := env.claim(ctx, env.cfg.Shard, "", in, &room{max: env.cfg.BufferBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (w *Writer) failed(err error) error {
 	var fenced *shardmanifest.FencedError
 	switch {
 	case errors.As(err, &fenced):
-		return w.fenced(&FencedError{By: describe(fenced.By), ByEpoch: fenced.By.Epoch}, fenced.InDoubt)
+		return w.fenced(&FencedError{By: describe(fenced.By), ByEpoch: fenced.By.Epoch, byID: fenced.By.WriterID}, fenced.InDoubt)
 	case errors.Is(err, shardmanifest.ErrRetired):
 		return w.fenced(&FencedError{Retired: true}, false)
 	case w.hold.Unsettled():

@@ -233,7 +233,7 @@ func TestAWriterOfADroppedTableRetiresTheShardItClaimed(t *testing.T) {
 	}
 	env := &environment{cfg: Config{Table: "events"}, deps: d, table: tbl, snapshot: tbl.Snapshot}
 	env.deps.Clock = clock.System()
-	if _, err := env.claim(t.Context(), "rollout-1", nil, nil); !errors.Is(err, table.ErrDropped) {
+	if _, err := env.claim(t.Context(), "rollout-1", "", nil, nil); !errors.Is(err, table.ErrDropped) {
 		t.Fatalf("claiming: %v", err)
 	}
 	if m := latest(t, s, tbl, "rollout-1"); m.State != shardmanifest.StateRetired {

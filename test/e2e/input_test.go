@@ -154,3 +154,24 @@ func TestIngestFromStandardInputAndEveryFormat(t *testing.T) {
 	readBoth(t, filepath.Join(d.root, "mixed"), `select count(*) n, sum(id)::bigint ids, count(name) named from t`,
 		map[string]any{"n": 5, "ids": 15, "named": 4})
 }
+
+func TestOfTwoUpsertIngestsAtOnceTheLaterWinsAndTheEarlierCanBeRunAgain(t *testing.T) {
+	flights := input(t, "flights-3m.parquet")
+	d := startDev(t)
+	must(t, d.env, "table", "create", "routes", "--like", flights, "--key", "origin,destination", "--buckets", "8", "--sequence", "date")
+	id := decode[shown](t, must(t, d.env, "table", "show", "routes", "--json")).ID
+	load := []string{"ingest", "routes", flights, "--rows-per-generation", "10000"}
+	earlier := start(t, d.env, "tidemark", load...)
+	eventually(t, "the earlier ingest has claimed its first bucket", func() bool {
+		_, err := os.Stat(filepath.Join(d.root, "routes", "_shards", id, "bucket-0000", "manifest"))
+		return err == nil
+	})
+	must(t, d.env, load...)
+	<-earlier.exited
+	if status, said := earlier.cmd.ProcessState.ExitCode(), earlier.output.String(); status != 1 || !strings.Contains(said, "ingest-") || !strings.Contains(said, "run this ingest again") {
+		t.Errorf("the earlier ingest ended with status %d:\n%s", status, said)
+	}
+	must(t, d.env, load...)
+	must(t, d.env, "wait", "routes", "--timeout", "5m")
+	readBoth(t, filepath.Join(d.root, "routes"), `select count(*) n, sum(delay) delay from t`, map[string]any{"n": 3399, "delay": 78374})
+}
