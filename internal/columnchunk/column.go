@@ -20,13 +20,17 @@ const (
 	// boundBytesMax is the longest value that is kept as a minimum or maximum: longer ones cost every reader of the
 	// footer more than they save.
 	boundBytesMax = 64
+	// levelsRoom is the room for the levels of a page without nulls: a length, a run's header and its level.
+	levelsRoom = 16
 )
 
 // Options say how chunks are encoded. All are needed.
 type Options struct {
-	PageBytes       int                          // size at which a data page ends, before compression
-	DictionaryBytes int                          // size at which a dictionary is given up, before compression
-	Compress        func(dst, src []byte) []byte // compresses src into dst, which it may grow
+	PageBytes       int // size at which a data page ends, before compression
+	DictionaryBytes int // size at which a dictionary is given up, before compression
+	// Compress compresses src into dst, which it may grow. Pages of plain values may be worth another effort than those
+	// of a dictionary and its indices.
+	Compress func(dst, src []byte, plain bool) []byte
 }
 
 // kind is how the values of a column are stored.
@@ -74,12 +78,13 @@ type Column struct {
 	levels  levels
 	count   int // values in it that are not null
 	indices []uint32
-	plain   []byte
+	plain   []byte // behind room for levels
 
 	// The open chunk.
 	dictionary   *dictionary
 	full         bool // the dictionary takes no more: later pages are plain
-	pages        []byte
+	pages        [][]byte
+	pagesBytes   int64
 	pagesCoded   int // pages of indices
 	pagesPlain   int
 	rows, nulls  int64
@@ -103,6 +108,7 @@ func NewColumn(dt arrow.DataType, optional bool, o Options) *Column {
 	c := &Column{options: o, optional: optional}
 	c.kind, c.width = kindOf(dt)
 	c.float = arrow.IsFloating(dt.ID())
+	c.plain = make([]byte, levelsRoom)
 	c.begin()
 	return c
 }
@@ -116,18 +122,18 @@ func (c *Column) begin() {
 		}
 		c.dictionary = newDictionary(width)
 	}
-	c.pages, c.pagesCoded, c.pagesPlain = nil, 0, 0
+	c.pages, c.pagesBytes, c.pagesCoded, c.pagesPlain = nil, 0, 0, 0
 	c.rows, c.nulls, c.uncompressed = 0, 0, 0
 	c.bounds = bounds{low: math.MaxInt64, high: math.MinInt64}
 }
 
 // Buffered is the number of bytes the open chunk would have if it ended now, about.
 func (c *Column) Buffered() int64 {
-	n := len(c.pages) + len(c.plain)/2 + len(c.indices)
+	n := len(c.plain)/2 + len(c.indices)
 	if c.dictionary != nil {
 		n += c.dictionary.bytes / 2
 	}
-	return int64(n)
+	return c.pagesBytes + int64(n)
 }
 
 // Add encodes n values of an array of the column's type, from value from on.
@@ -159,7 +165,7 @@ func (c *Column) settle() {
 			c.giveUp()
 		}
 	}
-	if len(c.plain) >= c.options.PageBytes || 4*len(c.indices) >= c.options.PageBytes {
+	if len(c.plain)-levelsRoom >= c.options.PageBytes || 4*len(c.indices) >= c.options.PageBytes {
 		c.endPage()
 	}
 }
@@ -201,43 +207,54 @@ func (c *Column) endPage() {
 	if c.levels.rows == 0 {
 		return
 	}
-	body := c.body[:0]
+	c.body = c.body[:0]
 	if c.optional {
-		body = c.levels.append(body)
+		c.body = c.levels.append(c.body)
 	}
-	encoding := encodingPlain
+	var page []byte
 	if c.dictionary != nil && (!c.full || len(c.indices) > 0) {
-		encoding = encodingDictionary
 		width := widthFor(c.dictionary.len())
-		body = append(body, byte(width))
-		body = appendHybrid(body, c.indices, width)
+		c.body = appendHybrid(append(c.body, byte(width)), c.indices, width)
+		page = c.page(pageData, c.levels.rows, encodingDictionary, c.body)
 		c.pagesCoded++
 	} else {
-		body = append(body, c.plain...)
+		page = c.page(pageData, c.levels.rows, encodingPlain, c.plainBody())
 		c.pagesPlain++
 	}
-	c.pages = c.appendPage(c.pages, pageData, c.levels.rows, encoding, body)
-	c.body = body
+	c.pages = append(c.pages, page)
+	c.pagesBytes += int64(len(page))
 	c.nulls += int64(c.levels.nulls)
 	c.levels.reset()
-	c.indices, c.plain, c.count = c.indices[:0], c.plain[:0], 0
+	c.indices, c.plain, c.count = c.indices[:0], c.plain[:levelsRoom], 0
+}
+
+// plainBody is the levels in c.body with the plain values behind them. Levels of a page without nulls are short and fit
+// the room in front of the values, which then need not move.
+func (c *Column) plainBody() []byte {
+	if n := len(c.body); n <= levelsRoom {
+		copy(c.plain[levelsRoom-n:], c.body)
+		return c.plain[levelsRoom-n:]
+	}
+	c.body = append(c.body, c.plain[levelsRoom:]...)
+	return c.body
 }
 
 // Chunk is an encoded column chunk.
 type Chunk struct {
-	Dictionary   []byte // the dictionary page; empty if there is none
-	Pages        []byte // the data pages
-	Values       int64  // rows, nulls included
-	Uncompressed int64  // bytes, page headers included
-	PagesCoded   int    // data pages of dictionary indices
-	PagesPlain   int    // data pages of plain values
+	Dictionary   []byte   // the dictionary page; empty if there is none
+	Pages        [][]byte // the data pages
+	PagesBytes   int64
+	Values       int64 // rows, nulls included
+	Uncompressed int64 // bytes, page headers included
+	PagesCoded   int   // data pages of dictionary indices
+	PagesPlain   int   // data pages of plain values
 	Statistics   metadata.EncodedStatistics
 }
 
 // End ends the open chunk and begins the next.
 func (c *Column) End() Chunk {
 	c.endPage()
-	out := Chunk{Pages: c.pages, Values: c.rows, PagesCoded: c.pagesCoded, PagesPlain: c.pagesPlain}
+	out := Chunk{Pages: c.pages, PagesBytes: c.pagesBytes, Values: c.rows, PagesCoded: c.pagesCoded, PagesPlain: c.pagesPlain}
 	if d := c.dictionary; d != nil && c.pagesCoded > 0 {
 		body := c.body[:0]
 		for _, v := range d.words {
@@ -246,7 +263,7 @@ func (c *Column) End() Chunk {
 		for i := range d.ends {
 			body = c.appendText(body, d.at(i))
 		}
-		out.Dictionary = c.appendPage(nil, pageDictionary, d.len(), encodingPlain, body)
+		out.Dictionary = c.page(pageDictionary, d.len(), encodingPlain, body)
 		c.body = body
 	}
 	out.Uncompressed = c.uncompressed

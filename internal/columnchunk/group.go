@@ -69,12 +69,12 @@ func (g *Group) WriteTo(w io.Writer, offset int64, footer *metadata.RowGroupMeta
 		about.SetStats(chunk.Statistics)
 		info := metadata.ChunkMetaInfo{
 			NumValues: chunk.Values, IndexPageOffset: -1, DataPageOffset: offset + int64(len(chunk.Dictionary)),
-			CompressedSize: int64(len(chunk.Dictionary) + len(chunk.Pages)), UncompressedSize: chunk.Uncompressed,
+			CompressedSize: int64(len(chunk.Dictionary)) + chunk.PagesBytes, UncompressedSize: chunk.Uncompressed,
 		}
 		if len(chunk.Dictionary) > 0 {
 			info.DictPageOffset = offset
 		}
-		for _, part := range [][]byte{chunk.Dictionary, chunk.Pages} {
+		for _, part := range append([][]byte{chunk.Dictionary}, chunk.Pages...) {
 			if _, err := w.Write(part); err != nil {
 				return offset - start, err
 			}

@@ -27,7 +27,7 @@ var testOptions = Options{PageBytes: 1 << 20, DictionaryBytes: 1 << 20, Compress
 
 var zstdEncoder, _ = zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true))
 
-func compressZstd(dst, src []byte) []byte { return zstdEncoder.EncodeAll(src, dst[:0]) }
+func compressZstd(dst, src []byte, _ bool) []byte { return zstdEncoder.EncodeAll(src, dst[:0]) }
 
 // fataler is a test or a property.
 type fataler interface {

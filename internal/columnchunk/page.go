@@ -74,14 +74,19 @@ func (l *levels) append(dst []byte) []byte {
 
 func (l *levels) reset() { l.rows, l.nulls, l.valid = 0, 0, nil }
 
-// appendPage appends a page: its header, then its compressed body.
-func (c *Column) appendPage(dst []byte, kind, values, encoding int, body []byte) []byte {
-	c.compressed = c.options.Compress(c.compressed[:cap(c.compressed)], body)
-	at := len(dst)
-	dst = appendPageHeader(dst, kind, len(body), len(c.compressed), values, encoding)
-	c.uncompressed += int64(len(dst)-at) + int64(len(body))
-	return append(dst, c.compressed...)
+// page is a page: its header, then its compressed body.
+func (c *Column) page(kind, values, encoding int, body []byte) []byte {
+	c.compressed = c.options.Compress(c.compressed[:0], body, kind == pageData && encoding == encodingPlain)
+	var header [pageHeaderMax]byte
+	h := appendPageHeader(header[:0], kind, len(body), len(c.compressed), values, encoding)
+	c.uncompressed += int64(len(h) + len(body))
+	page := make([]byte, len(h)+len(c.compressed))
+	copy(page[copy(page, h):], c.compressed)
+	return page
 }
+
+// pageHeaderMax is above the size of any page header written here: seven numbers of at most eleven bytes.
+const pageHeaderMax = 96
 
 // appendPageHeader appends a PageHeader in Thrift's compact protocol.
 func appendPageHeader(dst []byte, kind, uncompressed, compressed, values, encoding int) []byte {

@@ -166,7 +166,7 @@ func (c *Column) addBits(arr *array.Boolean, from, n int) {
 			c.plain = append(c.plain, 0)
 		}
 		if arr.Value(i) {
-			bitutil.SetBit(c.plain, c.count)
+			bitutil.SetBit(c.plain[levelsRoom:], c.count)
 		}
 		c.count++
 	}
