@@ -27,9 +27,6 @@ const (
 	DefaultIdleTimeout = 10 * time.Minute
 	// heartbeatEvery paces the progress records. Its owner confirms for 60 s before it revokes, twelve of these.
 	heartbeatEvery = 5 * time.Second
-	// publishTimeout and publishInFlight bound what is published beside the work.
-	publishTimeout  = 15 * time.Second
-	publishInFlight = 4
 )
 
 // Config describes one executor.
@@ -48,7 +45,6 @@ type Config struct {
 type Deps struct {
 	Client  *clientv3.Client
 	Keys    etcd.Keys
-	Cluster string // name of the cluster, for root.json
 	Store   objstore.Store
 	Clock   clock.Clock
 	Random  random.Source

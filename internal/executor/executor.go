@@ -10,11 +10,17 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"tidemark/internal/demand"
+	"tidemark/internal/etcd"
+	"tidemark/internal/merge"
 	"tidemark/internal/objstore"
 	"tidemark/internal/ownership"
 	"tidemark/internal/schedule"
 	"tidemark/internal/table"
 )
+
+// clusterPoll is how often an executor that is started before its first master looks for it.
+const clusterPoll = 200 * time.Millisecond
 
 // tablesBytes bounds the snapshots that are kept between merges.
 const tablesBytes = 128 << 20
@@ -26,7 +32,9 @@ type Executor struct {
 	session   *ownership.Session
 	turns     *ownership.Turns
 	queue     *ownership.ReadyQueue
-	publisher *publisher
+	slots     int // of the cluster, once known
+	publisher *demand.Publisher
+	detached  *demand.Detached
 	metrics   *metrics
 	freed     chan struct{} // an execution has ended
 
@@ -62,7 +70,6 @@ func New(config Config, deps Deps) (*Executor, error) {
 	e.turns = ownership.NewTurns(deps.Client, deps.Keys, e.session, config.ID, deps.Clock, deps.Random, deps.Log)
 	e.queue = ownership.NewReadyQueue(deps.Client, deps.Keys, deps.Clock, deps.Random, deps.Log)
 	e.metrics = newMetrics(e, deps.Metrics)
-	e.publisher = newPublisher(deps, e.metrics)
 	return e, nil
 }
 
@@ -124,8 +131,12 @@ func (e *Executor) Run(ctx context.Context, drain <-chan struct{}) error {
 	defer cancel(nil)
 	unlink := context.AfterFunc(support, func() { cancel(context.Cause(support)) })
 	defer unlink()
-	e.loop(work, support, drain)
-	e.publisher.wait()
+	if e.awaitCluster(work, drain) {
+		e.publisher = demand.NewPublisher(e.deps.Client, e.deps.Keys, e.slots, e.deps.Clock, e.deps.Random)
+		e.detached = demand.NewDetached(e.publisher, e.metrics.published)
+		e.loop(work, drain)
+		e.detached.Close()
+	}
 	stop()
 	if err := group.Wait(); err != nil {
 		err = fmt.Errorf("executor %s: %w", e.config.ID, err)
@@ -135,17 +146,44 @@ func (e *Executor) Run(ctx context.Context, drain <-chan struct{}) error {
 	return nil
 }
 
+// awaitCluster waits for the record of the cluster, which its first master writes; false when the end comes first.
+func (e *Executor) awaitCluster(ctx context.Context, drain <-chan struct{}) bool {
+	for said := false; ; said = true {
+		cluster, err := etcd.ReadCluster(ctx, e.deps.Client, e.deps.Keys)
+		if err == nil {
+			e.slots = cluster.Slots
+			return true
+		}
+		if !said {
+			e.deps.Log.Info("waiting for a master of the cluster", "cause", err)
+		}
+		again, stop := e.deps.Clock.After(clusterPoll)
+		select {
+		case <-again:
+		case <-drain:
+			stop()
+			return false
+		case <-ctx.Done():
+			stop()
+			return false
+		}
+	}
+}
+
 // loop claims and starts units until there is to be no more, then waits for those that run.
-// ctx ends the work, support what must outlive it.
-func (e *Executor) loop(ctx, support context.Context, drain <-chan struct{}) {
+func (e *Executor) loop(ctx context.Context, drain <-chan struct{}) {
 	var executions sync.WaitGroup
 	defer executions.Wait()
-	for {
+	for token := ""; ; {
 		grant, err := e.session.Wait(ctx)
 		if err != nil {
 			return
 		}
-		for grant.Err() == nil && !e.draining.Load() && e.claim(ctx, support, grant, &executions) {
+		if token != "" && token != grant.Token {
+			e.queue.Doubt() // whatever took the session may have replaced etcd
+		}
+		token = grant.Token
+		for grant.Err() == nil && !e.draining.Load() && e.claim(ctx, grant, &executions) {
 		}
 		select {
 		case <-e.freed:
@@ -170,7 +208,7 @@ func (e *Executor) loop(ctx, support context.Context, drain <-chan struct{}) {
 }
 
 // claim claims and starts one unit, if a slot is free and there is one. It says whether looking again may find more.
-func (e *Executor) claim(ctx, support context.Context, grant ownership.Grant, executions *sync.WaitGroup) bool {
+func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions *sync.WaitGroup) bool {
 	if e.Active() >= e.config.Slots {
 		return false
 	}
@@ -203,7 +241,7 @@ func (e *Executor) claim(ctx, support context.Context, grant ownership.Grant, ex
 		defer executions.Done()
 		defer e.signal()
 		defer e.end(x)
-		e.publisher.start(support, e.run(ctx, x))
+		e.publish(e.run(ctx, x))
 	}()
 	return true
 }
@@ -244,4 +282,19 @@ func (e *Executor) forgive() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.refused)
+}
+
+// publish reports the marks of a merge beside whatever comes next. What is lost or late cannot misstate demand: marks only
+// rise, and a scan reads them from the log.
+func (e *Executor) publish(done merge.Outcome) {
+	if len(done.Merged) == 0 {
+		return
+	}
+	marks := make([]demand.MergedEvent, len(done.Merged))
+	for i, m := range done.Merged {
+		marks[i] = demand.MergedEvent{
+			Table: done.Table, TableID: done.TableID, Incarnation: done.Incarnation, Shard: m.Shard, Merged: m.Mark, NextMS: m.NextSealedMS,
+		}
+	}
+	e.detached.Go(e.publisher.Events(marks))
 }

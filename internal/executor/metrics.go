@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemark/internal/demand"
 )
 
 // metrics are the executor's counters; gauges are computed at each scrape.
@@ -28,7 +30,7 @@ func newMetrics(e *Executor, r prometheus.Registerer) *metrics {
 		rows:        prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_executor_merged_rows_total", Help: "Rows of the generations merged."}),
 		bytes:       prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_executor_written_bytes_total", Help: "Bytes of the data files committed."}),
 		publishes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tidemark_executor_merged_watermarks_total", Help: "Merged marks published after a release, by result: published, failed, dropped."}, []string{"result"}),
+			Name: "tidemark_executor_merged_watermarks_total", Help: "Merged marks published after a release, by result: written, unchanged, refused, expired, lost, dropped."}, []string{"result"}),
 	}
 	r.MustRegister(m.claims, m.conflicts, m.executions, m.seconds, m.generations, m.rows, m.bytes, m.publishes,
 		gauge("tidemark_executor_active", "Executions running.", func() float64 { return float64(e.Active()) }),
@@ -61,3 +63,6 @@ func (m *metrics) observe(x *execution, did result, took time.Duration) {
 	m.rows.Add(float64(did.merge.RowsIn))
 	m.bytes.Add(float64(did.merge.BytesOut))
 }
+
+// published counts one merged mark by what became of it.
+func (m *metrics) published(r demand.Result) { m.publishes.WithLabelValues(string(r)).Inc() }

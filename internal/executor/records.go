@@ -38,13 +38,9 @@ func (e *Executor) previousOutcomes(ctx context.Context, turn ownership.Turn) (m
 // demandOf reads the demand records of a table. A record that cannot be read says nothing about its shard, which is then
 // looked at in storage.
 func (e *Executor) demandOf(ctx context.Context, table string) (map[string]demand.Record, error) {
-	cluster, err := etcd.ReadCluster(ctx, e.deps.Client, e.deps.Keys)
-	if err != nil {
-		return nil, err
-	}
 	records := map[string]demand.Record{}
-	prefix := e.deps.Keys.DemandOfTable(etcd.SlotOf(table, cluster.Slots), table)
-	_, err = etcd.ReadPages(ctx, e.deps.Client, prefix, func(page []*mvccpb.KeyValue) error {
+	prefix := e.deps.Keys.DemandOfTable(etcd.SlotOf(table, e.slots), table)
+	_, err := etcd.ReadPages(ctx, e.deps.Client, prefix, func(page []*mvccpb.KeyValue) error {
 		for _, kv := range page {
 			_, _, shard, err := e.deps.Keys.ParseDemand(string(kv.Key))
 			if err != nil {
