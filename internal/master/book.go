@@ -257,6 +257,9 @@ func (b *book) putRequest(key string, value []byte, revision int64) error {
 	}
 	e := b.entry(table)
 	e.request = &r
+	if revision > e.answered {
+		e.wanted, e.scanAt = true, 0
+	}
 	b.touch(e)
 	return nil
 }

@@ -44,8 +44,9 @@ type desk struct {
 	scannedAt time.Duration // monotonic; of the last scan
 	interval  time.Duration
 	scanning  bool
-	failures  int // scans in a row that failed
-	hurries   int // scans in a row that were wanted soon
+	failures  int   // scans in a row that failed
+	answered  int64 // revision of the newest request that a scan began after
+	hurries   int   // scans in a row that were wanted soon
 	scanErr   error
 }
 
@@ -146,14 +147,18 @@ func (e *entry) input(nowMS int64) schedule.Input {
 	for _, u := range e.ready {
 		in.Ready = append(in.Ready, u.Unit)
 	}
-	if e.request != nil {
+	if e.request != nil && !e.request.ScanOnly {
 		in.Request = &e.request.Request
 	}
 	return in
 }
 
+// turn is one group's turn, or the log's. What executions of a former life left says nothing.
 func (e *entry) turn(n int, nowMS int64) schedule.Turn {
 	o := e.outcomes[n]
+	if o.record != nil && o.record.Incarnation < e.record.Incarnation && o.record.Incarnation != 0 {
+		o = outcome{}
+	}
 	return schedule.Turn{
 		Execution: e.turns[n].Execution, Executor: e.turns[n].Executor,
 		Last: o.record, Revision: o.revision, SeenMS: min(o.seenMS, nowMS),

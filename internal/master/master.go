@@ -62,14 +62,16 @@ type Master struct {
 	wakeScans   chan struct{} // likewise for scans
 	wakeDogs    chan struct{} // likewise for vanished turns
 
-	mu        sync.Mutex // guards what follows; never held during a request
-	cluster   etcd.Cluster
-	started   bool
-	book      *book
-	stale     map[*mirror]struct{} // mirrors that are not complete
-	sweepAt   time.Duration        // monotonic; when the planner visits every table next
-	suspended error                // root.json names another cluster: nothing is scheduled
-	counts    counts
+	mu         sync.Mutex // guards what follows; never held during a request
+	cluster    etcd.Cluster
+	started    bool
+	book       *book
+	stale      map[*mirror]struct{} // mirrors that are not complete
+	sweepAt    time.Duration        // monotonic; when the planner visits every table next
+	complainAt time.Duration        // monotonic; the next complaint about etcd may be logged then
+	unsaid     int                  // complaints since the last
+	suspended  error                // root.json names another cluster: nothing is scheduled
+	counts     counts
 }
 
 // counts are what metrics count.
@@ -141,8 +143,15 @@ func (m *Master) Run(ctx context.Context) error {
 
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	context.AfterFunc(holding, stop) // the session is lost for good
 	var parts errgroup.Group
+	parts.Go(func() error {
+		select {
+		case <-holding.Done(): // the session is lost for good
+			stop()
+		case <-working.Done():
+		}
+		return nil
+	})
 	for _, f := range m.followers {
 		parts.Go(func() error { f.Run(working); return nil })
 	}

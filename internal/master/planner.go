@@ -27,6 +27,10 @@ const (
 	// sweepMin is how often all tables may be visited because the time of one has come: age needs no more precision, and
 	// a visit to ten thousand tables takes half a millisecond. sweepMax is how often they are in any case.
 	sweepMin, sweepMax = 50 * time.Millisecond, 10 * time.Second
+	// requestTimeout bounds one transaction; what it would have written is decided again.
+	requestTimeout = 5 * time.Second
+	// complainEvery is how often a log line says that etcd does not take what is written.
+	complainEvery = 10 * time.Second
 	// retryAfter is when a table is decided again whose transaction etcd did not take.
 	retryAfter = time.Second
 	// incompleteAfter is when a table is looked at again whose demand is not completely known.
@@ -152,7 +156,7 @@ func (m *Master) decide(ctx context.Context, e *entry, token ownership.SlotToken
 		plan = schedule.Decide(e.input(nowMS))
 	}
 	change := schedule.Diff(e.units(), plan.Units)
-	served := plan.Served && e.request != nil
+	served := e.request != nil && e.request.revision <= e.answered && (plan.Served || e.request.ScanOnly)
 	if plan.ScanSoon || e.record == nil && (e.wanted || len(e.shards) > 0) {
 		m.scanSoon(e)
 	} else {
@@ -181,6 +185,9 @@ func (e *entry) units() []schedule.Unit {
 // carryOut runs a table's transactions and notes their effect, so that the next decision does not wait for the watch to
 // tell what we did ourselves.
 func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotToken, change schedule.Change, served bool) {
+	running := ctx
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	var put []schedule.Unit
 	var revision int64
 	var err error
@@ -204,8 +211,8 @@ func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotTok
 		m.counts.deposed++
 		delete(m.book.dirty, e)
 	case err != nil:
-		if ctx.Err() == nil {
-			m.log.Warn("could not write to the ready queue; trying again", "table", e.name, "error", err)
+		if running.Err() == nil {
+			m.complain(e, err)
 		}
 		e.retryMS = m.nowMS() + retryAfter.Milliseconds()
 		delete(m.book.dirty, e)
@@ -223,6 +230,18 @@ func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotTok
 	}
 	m.counts.queued += int64(len(put))
 	m.counts.unqueued += int64(len(change.Delete))
+}
+
+// complain logs that etcd did not take a transaction, for one table out of the many that it concerns at the same time.
+// mu is held.
+func (m *Master) complain(e *entry, err error) {
+	now := m.config.Clock.Mono()
+	if m.complainAt > now {
+		m.unsaid++
+		return
+	}
+	m.log.Warn("could not write to the ready queue; trying again", "table", e.name, "others", m.unsaid, "error", err)
+	m.complainAt, m.unsaid = now+complainEvery, 0
 }
 
 // dropRequest deletes a manual request that has been served, unless somebody has asked again.

@@ -114,6 +114,12 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 		m.mu.Unlock()
 		return
 	}
+	m.mu.Lock()
+	var answers int64
+	if e.request != nil {
+		answers = e.request.revision
+	}
+	m.mu.Unlock()
 	report, err := m.scanner.Scan(ctx, e.name, func(tableID, shard string) uint64 {
 		if r := before[shard].Record; r.TableID == tableID && r.Merged != nil {
 			return r.Merged.Gen
@@ -137,6 +143,9 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endScan(e, report, complete, err)
+	if err == nil {
+		e.answered = max(e.answered, answers)
+	}
 	wake(m.wakePlanner)
 	wake(m.wakeScans) // there is room for another
 }
@@ -219,6 +228,8 @@ func (m *Master) putRecord(ctx context.Context, e *entry, token ownership.SlotTo
 
 // write writes under the slot's token.
 func (m *Master) write(ctx context.Context, token ownership.SlotToken, ops ...clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	_, err := etcd.WriteChunks(ctx, m.config.Client, []clientv3.Cmp{token.Compare(m.keys)}, ops)
 	return err
 }
@@ -244,6 +255,8 @@ func over(r scan.Report, before map[string]demand.Shard) map[string]demand.Shard
 
 // deleteDemand deletes records that still are as they were seen before the scan.
 func (m *Master) deleteDemand(ctx context.Context, e *entry, token ownership.SlotToken, records map[string]demand.Shard) error {
+	ctx, cancel := context.WithTimeout(ctx, demand.DetachedTimeout)
+	defer cancel()
 	for shard, d := range records {
 		key := m.keys.Demand(e.slot, e.name, shard)
 		if _, err := etcd.Commit(ctx, m.config.Client, etcd.Txn{
@@ -329,6 +342,8 @@ func (m *Master) putOutcome(ctx context.Context, e *entry, token ownership.SlotT
 		return fmt.Errorf("writing outcome %s of table %s: %w", etcd.TurnName(n), e.name, err)
 	}
 	key := m.keys.Outcome(e.name, n)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	_, err = etcd.Commit(ctx, m.config.Client, etcd.Txn{
 		If:   []clientv3.Cmp{token.Compare(m.keys), etcd.Unchanged(key, last.revision), etcd.Absent(m.keys.Turn(e.name, n))},
 		Then: []clientv3.Op{clientv3.OpPut(key, string(value))},

@@ -79,6 +79,8 @@ func (m *Master) settleGone(ctx context.Context) {
 
 // settle leaves one outcome per vanished turn in one transaction, unless the execution left its own.
 func (m *Master) settle(ctx context.Context, g goneTurns, token ownership.SlotToken) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	turns, incarnation := m.goneTurnsOf(g)
 	if len(turns) == 0 {
 		return nil
@@ -235,6 +237,8 @@ var errAdvanced = errors.New("it has advanced meanwhile")
 // revoke deletes the turns of an execution and leaves a retryable failure in their place, unless a turn has changed or
 // the execution has advanced: its progress is compared, so a late advance wins.
 func (m *Master) revoke(ctx context.Context, h *held) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	txn := etcd.Txn{If: []clientv3.Cmp{
 		h.token.Compare(m.keys),
 		etcd.Unchanged(m.keys.Progress(h.execution), h.progress.revision),

@@ -2,12 +2,14 @@ package master
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"tidemark/internal/deltalog"
 	"tidemark/internal/etcd"
 	"tidemark/internal/ownership"
 	"tidemark/internal/schedule"
@@ -174,6 +176,54 @@ func TestAServedRequestIsTakenAway(t *testing.T) {
 	r.merged(tbl, "a", 2)
 	r.until("neither request nor unit", func(keys map[string]string) bool {
 		return keys[r.keys.Requests(slot, "t")] == "" && len(r.units(keys, "t")) == 0
+	})
+}
+
+// A change of a table's properties is noticed by the next scan, which a request brings forward.
+func TestARequestForAScanOnlyBringsAPauseToEffect(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t", nil)
+	r.publish(tbl, r.seal(tbl, "a", 20))
+	r.run(r.config("m1"))
+	r.ready("t", 20)
+	snapshot, err := tbl.Log.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := snapshot.Metadata
+	metadata.Configuration = maps.Clone(metadata.Configuration)
+	metadata.Configuration[deltalog.PropertyState] = "paused"
+	if _, err := tbl.Log.Commit(t.Context(), deltalog.Intent{TableID: tbl.ID, Read: snapshot, Metadata: &metadata,
+		Info: deltalog.CommitInfo{Operation: "SET TBLPROPERTIES"}}); err != nil {
+		t.Fatal(err)
+	}
+	request := r.keys.Requests(etcd.SlotOf("t", testSlots), "t")
+	if _, err := r.client.Put(t.Context(), request, `{"v":1,"scan_only":true}`); err != nil {
+		t.Fatal(err)
+	}
+	r.until("neither request nor unit", func(keys map[string]string) bool {
+		return keys[request] == "" && len(r.units(keys, "t")) == 0
+	})
+}
+
+func TestCommitsWithoutACheckpointMakeOneDue(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t", nil)
+	r.seal(tbl, "a", 1)
+	r.run(r.config("m1"))
+	slot := etcd.SlotOf("t", testSlots)
+	r.until("the table's record", func(keys map[string]string) bool { return keys[r.keys.Table(slot, "t")] != "" })
+	o := schedule.Next(nil, schedule.Run{Execution: "e1", Incarnation: 1, Kind: schedule.KindMerge, Did: true, LogVersion: 12})
+	value, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Put(t.Context(), r.keys.Outcome("t", 3), string(value)); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a checkpoint", func(keys map[string]string) bool {
+		units := r.units(keys, "t")
+		return len(units) == 1 && units[0].Kind == schedule.KindCheckpoint && units[0].Groups == schedule.Log
 	})
 }
 

@@ -50,12 +50,14 @@ type Due struct {
 	Note     string
 }
 
-// Request is a manual merge request: it makes anything pending due at once.
+// Request is what a person asks of a table: that it be scanned now, and that anything pending be due at once.
 type Request struct {
 	V           int    `json:"v"`
 	RequestedMS int64  `json:"requested_ms"`
 	Priority    string `json:"priority,omitempty"` // "low", or anything else for the merge class
 	By          string `json:"by,omitempty"`
+	// ScanOnly asks for nothing but the scan, so that a change of the table's properties is noticed at once.
+	ScanOnly bool `json:"scan_only,omitempty"`
 }
 
 // Code is the one reason why a shard, a group or the log is or is not being worked on. Codes are stable: they are shown

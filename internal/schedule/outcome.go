@@ -3,6 +3,8 @@ package schedule
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -12,6 +14,8 @@ import (
 const (
 	namedShardsMax  = 64
 	messageBytesMax = 512
+	// skipsMax of the latest skips are kept, each with a reason as long as a message: 8 KiB. The log keeps all.
+	skipsMax = 16
 )
 
 // Backoff of page 3. Fifteen retryable failures in a row reach the longest delay about two hours after the first.
@@ -104,6 +108,16 @@ type Outcome struct {
 	Nothing     int                `json:"nothing,omitempty"`     // executions in a row that found nothing to do
 	Failure     *Failure           `json:"failure,omitempty"`     // of the whole group
 	Shards      map[string]Failure `json:"shards,omitempty"`      // of single shards
+	Skips       []Skip             `json:"skips,omitempty"`       // generations that a person left out, the latest ones
+}
+
+// Skip is a generation that a person left out of the table. The Delta commit that did it says the same for ever.
+type Skip struct {
+	Shard      string `json:"shard"`
+	Generation uint64 `json:"generation"`
+	Reason     string `json:"reason"`
+	By         string `json:"by,omitempty"`
+	AtMS       int64  `json:"at_ms"`
 }
 
 // ShardMark is how far an execution brought a shard.
@@ -142,6 +156,7 @@ func Next(prev *Outcome, run Run) Outcome {
 	next := Outcome{
 		V: 1, Execution: run.Execution, Executor: run.Executor, Incarnation: max(run.Incarnation, prev.Incarnation),
 		Kind: run.Kind, Result: resultOf(run), EndedMS: run.EndedMS, More: run.More, LogVersion: run.LogVersion,
+		Skips: prev.Skips,
 	}
 	if next.Result == ResultNothing {
 		next.Nothing = prev.Nothing + 1
@@ -162,6 +177,43 @@ func Vanished(prev *Outcome, incarnation int64, kind Kind, execution, executor s
 			Code: "turn_vanished", Class: Retryable,
 			Message: fmt.Sprintf("executor %s disappeared with its turn", executor),
 		}})
+}
+
+// Retried is the record after a person asked for another try: of a shard, or of everything if shard is empty. The failure
+// of the whole group goes in any case, for it holds the shard back too. What is cleared is tried again as soon as it is
+// due. changed is false if there is nothing to clear.
+func (o Outcome) Retried(shard string, nowMS int64) (next Outcome, changed bool) {
+	next = o.touched(nowMS)
+	if o.Failure != nil {
+		next.Failure, changed = nil, true
+	}
+	for name := range o.Shards {
+		if shard == "" || name == shard {
+			delete(next.Shards, name)
+			changed = true
+		}
+	}
+	return next, changed
+}
+
+// Skipped is the record after a person has left a generation out.
+func (o Outcome) Skipped(s Skip) Outcome {
+	next := o.touched(s.AtMS)
+	if f, ok := next.Shards[s.Shard]; ok && f.Generation <= s.Generation {
+		delete(next.Shards, s.Shard)
+	}
+	s.Reason = clipped(s.Reason)
+	next.Skips = append(slices.Clone(o.Skips), s)
+	next.Skips = next.Skips[max(0, len(next.Skips)-skipsMax):]
+	return next
+}
+
+// touched is a copy that a person changes: the group has something to do at once, and the failures that stay keep their
+// distance from the record's time.
+func (o Outcome) touched(nowMS int64) Outcome {
+	o.Shards = maps.Clone(o.Shards)
+	o.EndedMS, o.More, o.Nothing = max(nowMS, o.EndedMS), true, 0
+	return o
 }
 
 func resultOf(run Run) Result {
