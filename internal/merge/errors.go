@@ -130,6 +130,7 @@ func whole(ctx context.Context, tableName string, err error) *Error {
 		foreign     *deltalog.ForeignWriteError
 		output      *outputError
 		planAgain   *deltalog.PlanAgainError
+		coded       interface{ Code() string } // what the log, the settings or the schema are refused for
 	)
 	switch {
 	case errors.Is(err, objstore.ErrFenced), ctx.Err() != nil:
@@ -151,6 +152,10 @@ func whole(ctx context.Context, tableName string, err error) *Error {
 		if stored.Code == objstore.CodeDenied || stored.Code == objstore.CodeBadRoot || stored.Code == objstore.CodeInvalid {
 			e.Code, e.Class = CodeStoreRefused, Config
 		}
+	case errors.Is(err, table.ErrNotAdopted):
+		e.Code, e.Class = CodeTable, Config
+	case errors.As(err, &coded):
+		e.Code, e.Class = CodeTable, Data
 	}
 	return e
 }

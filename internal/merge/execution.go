@@ -60,6 +60,17 @@ type shard struct {
 	failure  *Error
 }
 
+// usable is what of a backlog comes before the generation at which the shard stops.
+func (s *shard) usable(b backlog) backlog {
+	if s.failure == nil {
+		return b
+	}
+	if s.failure.Generation == 0 {
+		return backlog{shard: b.shard, mark: b.mark}
+	}
+	return b.before(s.failure.Generation)
+}
+
 // instant is a moment on both clocks.
 type instant struct {
 	wall time.Time
@@ -147,7 +158,7 @@ func (x *execution) mergeAll(ctx context.Context, backlogs []backlog) error {
 		var rest []backlog
 		for _, b := range backlogs {
 			s := x.shards[b.shard]
-			if b = b.after(s.mark); s.failure == nil && len(b.generations) > 0 {
+			if b = s.usable(b.after(s.mark)); len(b.generations) > 0 {
 				rest = append(rest, b)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 
+	"tidemark/internal/deltalog"
 	"tidemark/internal/objstore"
 	"tidemark/internal/parquetfile"
 )
@@ -312,5 +314,47 @@ func TestATableWhoseBaseWasDamagedStopsTheBucket(t *testing.T) {
 	expectFailures(t, out, "bucket-0001 2 base_file_damaged data")
 	if mark := w.load().Mark("bucket-0000"); mark != 2 {
 		t.Fatalf("the other bucket's mark is %d", mark)
+	}
+}
+
+func TestWhatPrecedesABadGenerationIsMergedInHoweverManyCommits(t *testing.T) {
+	w := newWorld(t, evolvingTable("key"))
+	shard := w.buckets()[0]
+	for g := range 5 {
+		fields, value := []arrow.Field{fieldKey, fieldInt, fieldOp}, fmt.Sprint(g)
+		if g == 3 {
+			fields, value = []arrow.Field{fieldKey, fieldText, fieldOp}, `"text"`
+		}
+		w.sealJSON(shard, fields, fmt.Sprintf(`[{"key":"k%d","n":%s}]`, g, value))
+	}
+	req := w.request(shard)
+	req.Budget = 1 // one generation at a time
+	out, err := Run(w.ctx, w.deps(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectFailures(t, out, "bucket-0000 4 schema_clash data")
+	if len(out.Commits) != 3 || out.Merged[0].Mark.Gen != 3 || out.Merged[0].Remaining != 2 {
+		t.Fatalf("%+v", out)
+	}
+}
+
+func TestATableWithAChangedSettingIsNotRetriedBlindly(t *testing.T) {
+	w := newWorld(t, appendTable())
+	w.seal("a", row{key: "x"})
+	s := w.load().Snapshot
+	m := s.Metadata
+	m.Configuration = maps.Clone(m.Configuration)
+	m.Configuration["tidemark.mode"] = "upsert"
+	log := deltalog.Open(w.store, tableName, deltalog.Options{Clock: w.clock, Random: w.random})
+	_, err := log.Commit(w.ctx, deltalog.Intent{
+		TableID: w.table.ID, Read: s, Metadata: &m, Info: deltalog.CommitInfo{Operation: "SET TBLPROPERTIES"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(w.ctx, w.deps(), w.request("a"))
+	if CodeOf(err) != CodeTable || ClassOf(err) != Data {
+		t.Fatalf("%s %s: %v", CodeOf(err), ClassOf(err), err)
 	}
 }

@@ -118,9 +118,6 @@ func (x *execution) backlogs(ctx context.Context, manifests map[string]*shardman
 			s.failure = old.failure
 		}
 		x.shards[name] = s
-		if s.failure != nil {
-			continue
-		}
 		if why, ok := regressed[name]; ok {
 			x.fail(&Error{Table: x.req.Table, Shard: name, Code: CodeMarkRegressed, Class: Data, Err: why})
 			continue
@@ -136,7 +133,7 @@ func (x *execution) backlogs(ctx context.Context, manifests map[string]*shardman
 			x.fail(&Error{Table: x.req.Table, Shard: name, Code: CodeShardDamaged, Class: Data, Err: err})
 			continue
 		}
-		if len(b.generations) > 0 {
+		if b = s.usable(b); len(b.generations) > 0 {
 			out = append(out, b)
 		}
 	}
