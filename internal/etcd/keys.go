@@ -123,6 +123,13 @@ func (k Keys) Executors() string { return k.of("executors") }
 // Executor is leased: an executor's slots, memory, version, address and whether it drains.
 func (k Keys) Executor(executor string) string { return k.of("executors") + url.PathEscape(executor) }
 
+// Drains is the prefix of all requests to drain an executor.
+func (k Keys) Drains() string { return k.of("drains") }
+
+// Drain is durable: a request that an executor claims nothing more. It outlives the executor, and holds for the next one
+// of the same name, until it is taken away.
+func (k Keys) Drain(executor string) string { return k.of("drains") + url.PathEscape(executor) }
+
 // RequestsOfSlot is the prefix of the manual requests of a slot.
 func (k Keys) RequestsOfSlot(slot int) string { return k.of("requests", strconv.Itoa(slot)) }
 
@@ -152,6 +159,9 @@ func (k Keys) ParseMaster(key string) (string, error) { return k.parseName(key, 
 
 // ParseExecutor gives back the name of an executor.
 func (k Keys) ParseExecutor(key string) (string, error) { return k.parseName(key, "executors") }
+
+// ParseDrain gives back the name of an executor that is to drain.
+func (k Keys) ParseDrain(key string) (string, error) { return k.parseName(key, "drains") }
 
 // ParseProgress gives back the id of an execution.
 func (k Keys) ParseProgress(key string) (string, error) { return k.parseName(key, "progress") }

@@ -46,6 +46,9 @@ func (t *Table) Mergeable() error {
 // Mark is the merged mark of a shard; 0 if nothing was ever merged.
 func (t *Table) Mark(shard string) uint64 { return uint64(max(0, t.Snapshot.Mark(shard))) }
 
+// At is the table at another version of its log, such as one that a commit has just made.
+func (t *Table) At(s *deltalog.Snapshot) (*Table, error) { return view(t.Name, t.Log, s, t) }
+
 // Load reads a table. The errors are ErrUnknownTable (as *UnknownTableError), ErrDropped, ErrNotAdopted, *SettingsError
 // and what reading the log and the schema may give.
 func Load(ctx context.Context, s objstore.Store, name string, d Deps) (*Table, error) {
