@@ -9,11 +9,14 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/objstore"
 	"tidemark/internal/objstore/faultstore"
+	"tidemark/internal/random"
 	"tidemark/internal/table"
 )
 
@@ -323,4 +326,82 @@ func TestAMergeThatFailsRemovesItsFilesUnlessTheyMightBeCommitted(t *testing.T) 
 			})
 		}
 	}
+}
+
+func TestFilesOfACommitInDoubtAreKept(t *testing.T) {
+	for _, mode := range []string{"append", "upsert"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, shards, want := crashWorld(t, mode)
+				faults, err := faultstore.Wrap(w.store, w.clock, "put-if-absent */_delta_log/*: unknown, lands when told")
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := w.deps()
+				d.Store = faults
+				_, err = Run(w.ctx, d, w.request(shards...))
+				if CodeOf(err) != CodeInDoubt || ClassOf(err) != Retryable {
+					t.Fatal(err)
+				}
+				// The request arrives after all, and what it commits is there.
+				faults.Land()
+				w.expect(want.rows())
+				if out := w.merge(shards...); len(out.Commits) != 0 {
+					t.Fatalf("merged again: %+v", out)
+				}
+			})
+		})
+	}
+}
+
+func TestAfterASlowPutNothingIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, appendTable())
+		w.seal("a", row{key: "x"})
+		faults, err := faultstore.Wrap(w.store, w.clock, "put-if-absent */_delta_log/* #1: slow 2m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := w.deps()
+		d.Store = faults
+		done := make(chan struct{})
+		var out Outcome
+		go func() {
+			defer close(done)
+			out, err = Run(w.ctx, d, w.request("a"))
+		}()
+		time.Sleep(time.Minute)
+		w.merge("a") // the other one is faster
+		<-done
+		if err != nil || !out.AlreadyMerged {
+			t.Fatalf("%v %+v", err, out)
+		}
+		w.expect([]row{{key: "x"}})
+		if n := len(w.dataFiles()); n != 2 {
+			t.Fatalf("%d data files: the loser's may yet be committed by a request under way, and are the sweep's to delete", n)
+		}
+	})
+}
+
+func TestAMergeOnLocalDisk(t *testing.T) {
+	store, err := objstore.Open(context.Background(), t.TempDir(), objstore.Options{Clock: clock.System(), Random: random.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOn(t, store, upsertTable(2, true))
+	m := model{}
+	for g := range int64(4) {
+		var rows []row
+		for i := range 50 {
+			rows = append(rows, row{key: fmt.Sprintf("k%d", (i*int(g+1))%70), seq: g, value: int64(i), remove: i%9 == 0})
+		}
+		w.upsert(rows...)
+		m.apply(rows, true)
+		if g != 2 {
+			w.merge(w.buckets()...)
+		}
+	}
+	w.expect(m.rows())
+	w.expectSortedBase()
+	w.expectNoStrayFiles()
 }

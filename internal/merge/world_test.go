@@ -43,13 +43,17 @@ const tableName = "flights"
 // newWorld makes a table; every byte of Arrow memory must be given back when the test ends.
 func newWorld(t testing.TB, o table.CreateOptions) *world {
 	t.Helper()
+	return newWorldOn(t, objstore.NewMemory(clock.System()), o)
+}
+
+func newWorldOn(t testing.TB, store objstore.Store, o table.CreateOptions) *world {
+	t.Helper()
 	mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
 	t.Cleanup(func() { mem.AssertSize(t, 0) })
 	w := &world{
 		t: t, ctx: context.Background(), clock: clock.System(), random: random.Seeded(1), mem: mem,
-		holds: map[string]*shardmanifest.Hold{},
+		holds: map[string]*shardmanifest.Hold{}, store: store,
 	}
-	w.store = objstore.NewMemory(w.clock)
 	w.create(o)
 	return w
 }
