@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -17,11 +15,10 @@ import (
 	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
 	"tidemark/internal/random"
+	"tidemark/internal/rootlock"
 )
 
 const (
-	// rootKey says who may schedule a root.
-	rootKey = "_tidemark/root.json"
 	// beatEvery is how often the owner of slot 0 gives a sign of life on storage, and rootEvery how often every master
 	// reads root.json again.
 	beatEvery = 20 * time.Second
@@ -33,30 +30,6 @@ const (
 	// claimsMax bounds how often a claim starts over because others claim at the same time.
 	claimsMax = 8
 )
-
-// rootClaim is root.json.
-type rootClaim struct {
-	Format int    `json:"format"`
-	Nonce  string `json:"nonce"`
-	Name   string `json:"cluster"`
-	ID     string `json:"id"`
-}
-
-// RootHeldError says that another cluster schedules this root.
-type RootHeldError struct {
-	Root   string
-	Name   string // of the holder
-	ID     string
-	Reason string
-}
-
-// Code is the error's stable code.
-func (e *RootHeldError) Code() string { return "root_held" }
-
-func (e *RootHeldError) Error() string {
-	return fmt.Sprintf("root %s is scheduled by cluster %q (id %s), %s; give this master that cluster's etcd and name, "+
-		"or, once that cluster is stopped for good, delete %s under the root", e.Root, e.Name, e.ID, e.Reason, rootKey)
-}
 
 // claimer makes a cluster the one that schedules a root: the record in etcd and root.json name the same id, which no two
 // etcd clusters ever share.
@@ -74,8 +47,9 @@ type claimer struct {
 // its start: a running master whose etcd was wiped puts back the id it holds.
 //
 //  1. P/cluster exists: name and number of slots must be ours; root.json must carry its id, and is created if missing.
-//  2. It does not, and root.json is missing or carries the id we hold: create both.
-//  3. It does not, and root.json is another cluster's by name: refused.
+//  2. It does not, and root.json is missing, released, or carries the id we hold: create both. (A root that was released
+//     while we held it was taken from us by a person: refused.)
+//  3. It does not, and root.json is another cluster's by name, or a standalone server's: refused.
 //  4. It does not, and root.json carries our name: an etcd that lost everything, or a second cluster of the same name.
 //     Watch its beats; if they move, refused; else replace root.json under a new id.
 func (c *claimer) claim(ctx context.Context, name string, slots int, held *etcd.Cluster) (etcd.Cluster, error) {
@@ -95,14 +69,16 @@ func (c *claimer) claim(ctx context.Context, name string, slots int, held *etcd.
 				return etcd.Cluster{}, fmt.Errorf("etcd prefix %s belongs to cluster %q and this master is of cluster %q; give it another prefix",
 					c.keys.Prefix, record.Name, name)
 			}
-			done, err = c.claimRoot(ctx, root, *record)
+			done, err = c.claimRoot(ctx, root, etag, *record, held != nil)
 			if done {
 				return *record, err
 			}
-		case root == nil || held != nil && root.ID == held.ID:
-			err = c.create(ctx, root, etcd.Cluster{V: 1, Name: name, ID: c.idOf(held), Root: c.store.URL(), Slots: slots})
-		case root.Name != name:
-			return etcd.Cluster{}, &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID, Reason: "which is not this one"}
+		case root == nil, root.Kind == rootlock.Released && held == nil, root.Kind != rootlock.Released && held != nil && root.ID == held.ID:
+			err = c.create(ctx, root, etag, etcd.Cluster{V: 1, Name: name, ID: c.idOf(held), Root: c.store.URL(), Slots: slots})
+		case root.Kind == rootlock.Released:
+			return etcd.Cluster{}, c.refuse(root, "for a person has unlocked it while this master served it")
+		case root.Kind == rootlock.Standalone, root.Cluster != name:
+			return etcd.Cluster{}, c.refuse(root, "which is not this cluster")
 		default:
 			err = c.takeOver(ctx, *root, etag, slots)
 		}
@@ -133,60 +109,55 @@ func (c *claimer) record(ctx context.Context) (*etcd.Cluster, error) {
 }
 
 // root reads root.json; nil if there is none.
-func (c *claimer) root(ctx context.Context) (*rootClaim, string, error) {
-	body, info, err := c.store.Get(ctx, rootKey)
-	if errors.Is(err, objstore.ErrNotFound) {
-		return nil, "", nil
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("reading %s of root %s: %w", rootKey, c.store.URL(), err)
-	}
-	var root rootClaim
-	if err := json.Unmarshal(body, &root); err != nil {
-		return nil, "", fmt.Errorf("%s of root %s is damaged: %w", rootKey, c.store.URL(), err)
-	}
-	if root.Format != 1 || root.ID == "" {
-		return nil, "", fmt.Errorf("%s of root %s has format %d, and this program knows format 1", rootKey, c.store.URL(), root.Format)
-	}
-	return &root, info.ETag, nil
+func (c *claimer) root(ctx context.Context) (*rootlock.Record, string, error) {
+	return rootlock.Read(ctx, c.store)
 }
 
-// claimRoot compares root.json with the cluster's record, or creates it; done says that the record may be used.
-func (c *claimer) claimRoot(ctx context.Context, root *rootClaim, record etcd.Cluster) (done bool, err error) {
-	if root == nil {
-		return false, c.putRoot(ctx, record)
-	}
-	if root.ID != record.ID {
-		return true, &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID,
-			Reason: "and this etcd holds the record of id " + record.ID}
+func (c *claimer) refuse(holder *rootlock.Record, reason string) error {
+	return &rootlock.HeldError{Root: c.store.URL(), Record: *holder, Reason: reason}
+}
+
+// claimRoot compares root.json with the cluster's record, or writes it; done says that the record may be used.
+func (c *claimer) claimRoot(ctx context.Context, root *rootlock.Record, etag string, record etcd.Cluster, held bool) (done bool, err error) {
+	switch {
+	case root == nil || root.Kind == rootlock.Released && !held:
+		return false, c.putRoot(ctx, etag, record)
+	case root.Kind == rootlock.Released:
+		return true, c.refuse(root, "for a person has unlocked it while this master served it")
+	case root.ID != record.ID:
+		return true, c.refuse(root, "and the etcd of this master holds the record of id "+record.ID)
 	}
 	return true, nil
 }
 
-func (c *claimer) putRoot(ctx context.Context, record etcd.Cluster) error {
-	body, err := json.Marshal(rootClaim{Format: 1, Nonce: random.ID(c.rand), Name: record.Name, ID: record.ID})
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", rootKey, err)
+// putRoot writes root.json in the place of the version etag, or of none.
+func (c *claimer) putRoot(ctx context.Context, etag string, record etcd.Cluster) error {
+	body := rootlock.Record{Nonce: random.ID(c.rand), Kind: rootlock.Cluster, Cluster: record.Name, ID: record.ID}.Encode()
+	retry := objstore.Retry{Clock: c.clock, Random: c.rand}
+	var r objstore.Result
+	if etag == "" {
+		r = objstore.PutOnce(ctx, c.store, rootlock.RootKey, body, retry)
+	} else {
+		r = objstore.Replace(ctx, c.store, rootlock.RootKey, body, etag, retry)
 	}
-	r := objstore.PutOnce(ctx, c.store, rootKey, body, objstore.Retry{Clock: c.clock, Random: c.rand})
-	if r.Err != nil && !errors.Is(r.Err, objstore.ErrExists) {
+	if r.Err != nil && !errors.Is(r.Err, objstore.ErrExists) && !errors.Is(r.Err, objstore.ErrMismatch) {
 		return fmt.Errorf("claiming root %s: %w", c.store.URL(), r.Err)
 	}
 	return nil // whoever was first is found by the next round
 }
 
-// create writes root.json, if it is missing, and then P/cluster. Both may be lost to another master; the next round
+// create writes root.json, if nobody holds it, and then P/cluster. Both may be lost to another master; the next round
 // reads what stands.
-func (c *claimer) create(ctx context.Context, root *rootClaim, record etcd.Cluster) error {
-	if root == nil {
-		if err := c.putRoot(ctx, record); err != nil {
+func (c *claimer) create(ctx context.Context, root *rootlock.Record, etag string, record etcd.Cluster) error {
+	if root == nil || root.Kind == rootlock.Released {
+		if err := c.putRoot(ctx, etag, record); err != nil {
 			return err
 		}
 		var err error
 		if root, _, err = c.root(ctx); err != nil {
 			return err
 		}
-		if root == nil || root.ID != record.ID {
+		if root == nil || root.ID != record.ID || root.Kind != rootlock.Cluster {
 			return nil
 		}
 	}
@@ -209,7 +180,7 @@ func (c *claimer) createRecord(ctx context.Context, record etcd.Cluster) error {
 }
 
 // takeOver replaces a root.json of our own name whose cluster gives no sign of life.
-func (c *claimer) takeOver(ctx context.Context, root rootClaim, etag string, slots int) error {
+func (c *claimer) takeOver(ctx context.Context, root rootlock.Record, etag string, slots int) error {
 	c.log.Warn("etcd holds nothing of this cluster, and the root was claimed by a cluster of the same name: watching whether it lives",
 		"id", root.ID, "for", c.watch)
 	before, err := lastBeat(ctx, c.store, root.ID)
@@ -225,58 +196,35 @@ func (c *claimer) takeOver(ctx context.Context, root rootClaim, etag string, slo
 			return err
 		}
 		if now != before {
-			return &RootHeldError{Root: c.store.URL(), Name: root.Name, ID: root.ID, Reason: "whose masters are running with another etcd"}
+			return c.refuse(&root, "whose masters are running with another etcd")
 		}
 		if record, err := c.record(ctx); err != nil || record != nil {
 			return err // a running master has put its record back, or another one was faster
 		}
 	}
-	record := etcd.Cluster{V: 1, Name: root.Name, ID: random.ID(c.rand), Root: c.store.URL(), Slots: slots}
-	body, err := json.Marshal(rootClaim{Format: 1, Nonce: random.ID(c.rand), Name: record.Name, ID: record.ID})
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", rootKey, err)
+	record := etcd.Cluster{V: 1, Name: root.Cluster, ID: random.ID(c.rand), Root: c.store.URL(), Slots: slots}
+	if err := c.putRoot(ctx, etag, record); err != nil {
+		return err
 	}
-	r := objstore.Replace(ctx, c.store, rootKey, body, etag, objstore.Retry{Clock: c.clock, Random: c.rand})
-	switch {
-	case r.Err == nil:
-		return c.createRecord(ctx, record)
-	case errors.Is(r.Err, objstore.ErrMismatch):
-		return nil
+	now, _, err := c.root(ctx)
+	if err != nil || now == nil || now.ID != record.ID {
+		return err
 	}
-	return fmt.Errorf("claiming root %s: %w", c.store.URL(), r.Err)
+	return c.createRecord(ctx, record)
 }
-
-// A beat is a fresh object per sign of life, so that giving one is a plain put that needs no condition.
-func beatPrefix(id string) string { return "_tidemark/lease/" + id + "/beat-" }
-
-func beatKey(id string, n uint64) string { return fmt.Sprintf("%s%020d.json", beatPrefix(id), n) }
 
 // lastBeat is the number of a cluster's newest beat; 0 if it gave none.
 func lastBeat(ctx context.Context, s objstore.Store, id string) (uint64, error) {
-	beats, err := listBeats(ctx, s, id)
+	beats, err := rootlock.Beats(ctx, s, id)
 	if err != nil || len(beats) == 0 {
 		return 0, err
 	}
 	return slices.Max(beats), nil
 }
 
-func listBeats(ctx context.Context, s objstore.Store, id string) ([]uint64, error) {
-	var beats []uint64
-	for info, err := range objstore.ListAll(ctx, s, beatPrefix(id)) {
-		if err != nil {
-			return nil, fmt.Errorf("looking for signs of life of cluster %s: %w", id, err)
-		}
-		text := strings.TrimSuffix(strings.TrimPrefix(info.Key, beatPrefix(id)), ".json")
-		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
-			beats = append(beats, n)
-		}
-	}
-	return beats, nil
-}
-
 // beat gives one sign of life and removes the older ones.
 func beat(ctx context.Context, s objstore.Store, id string, retry objstore.Retry) error {
-	beats, err := listBeats(ctx, s, id)
+	beats, err := rootlock.Beats(ctx, s, id)
 	if err != nil {
 		return err
 	}
@@ -284,7 +232,7 @@ func beat(ctx context.Context, s objstore.Store, id string, retry objstore.Retry
 	if len(beats) > 0 {
 		newest = slices.Max(beats)
 	}
-	r := objstore.PutOnce(ctx, s, beatKey(id, newest+1), fmt.Appendf(nil, `{"v":1,"nonce":%q}`, random.ID(retry.Random)), retry)
+	r := objstore.PutOnce(ctx, s, rootlock.BeatKey(id, newest+1), fmt.Appendf(nil, `{"v":1,"nonce":%q}`, random.ID(retry.Random)), retry)
 	if r.Err != nil && !errors.Is(r.Err, objstore.ErrExists) {
 		return fmt.Errorf("giving a sign of life of cluster %s: %w", id, r.Err)
 	}
@@ -292,7 +240,7 @@ func beat(ctx context.Context, s objstore.Store, id string, retry objstore.Retry
 		if n == newest {
 			continue // a watcher that has just seen it must not take its absence for a move
 		}
-		if err := s.Delete(ctx, beatKey(id, n)); err != nil {
+		if err := s.Delete(ctx, rootlock.BeatKey(id, n)); err != nil {
 			return fmt.Errorf("removing an old sign of life of cluster %s: %w", id, err)
 		}
 	}

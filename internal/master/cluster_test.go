@@ -14,6 +14,7 @@ import (
 	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
 	"tidemark/internal/random"
+	"tidemark/internal/rootlock"
 	"tidemark/test/etcd/etcdtest"
 )
 
@@ -41,8 +42,8 @@ func TestAClusterOfAnotherNameIsRefusedNamingTheHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = testClaimer(client, store, "b", 2).claim(t.Context(), "b", 64, nil)
-	var refused *RootHeldError
-	if !errors.As(err, &refused) || refused.Name != "a" || refused.ID != first.ID || !strings.Contains(err.Error(), rootKey) {
+	var refused *rootlock.HeldError
+	if !errors.As(err, &refused) || refused.Record.Cluster != "a" || !strings.Contains(err.Error(), "tidemark root unlock --root mem:// --id "+first.ID) {
 		t.Fatal(err)
 	}
 }
@@ -89,8 +90,8 @@ func TestATakeoverIsRefusedWhileTheHolderGivesSignsOfLife(t *testing.T) {
 		}
 	}}
 	_, err = rival.claim(t.Context(), "a", 64, nil)
-	var refused *RootHeldError
-	if !errors.As(err, &refused) || refused.ID != first.ID {
+	var refused *rootlock.HeldError
+	if !errors.As(err, &refused) || refused.Record.ID != first.ID {
 		t.Fatal(err)
 	}
 }
@@ -106,6 +107,56 @@ func (c beatingClock) Sleep(ctx context.Context, d time.Duration) error {
 	return c.Clock.Sleep(ctx, time.Millisecond)
 }
 
+func TestAnUnlockedRootStopsItsMasterAndIsFreeForAnotherCluster(t *testing.T) {
+	client, store := etcdtest.Start(t), objstore.NewMemory(clock.System())
+	a, b := testClaimer(client, store, "a", 1), testClaimer(client, store, "b", 2)
+	first, err := a.claim(t.Context(), "a", 64, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rootlock.Unlock(t.Context(), rootlock.UnlockOptions{Store: store, Clock: clock.System(), Random: random.Seeded(3)}, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	var refused *rootlock.HeldError
+	if _, err := a.claim(t.Context(), "a", 64, &first); !errors.As(err, &refused) {
+		t.Errorf("a running master claims the root that was taken from it: %v", err)
+	}
+	second, err := b.claim(t.Context(), "b", 64, nil)
+	if err != nil || second.ID == first.ID {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	if _, err := a.claim(t.Context(), "a", 64, &first); !errors.As(err, &refused) || refused.Record.ID != second.ID {
+		t.Error(err)
+	}
+}
+
+func TestAClusterNeverTakesOverFromAStandaloneServerHoweverSilent(t *testing.T) {
+	client, store := etcdtest.Start(t), objstore.NewMemory(clock.System())
+	lock := rootlock.Record{Kind: rootlock.Standalone, Cluster: "a", ID: "x", Holder: "host", LeaseMS: 2000}
+	if r := store.PutIfAbsent(t.Context(), rootlock.RootKey, lock.Encode()); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	var refused *rootlock.HeldError
+	if _, err := testClaimer(client, store, "a", 1).claim(t.Context(), "a", 64, nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "standalone server host (id x)") {
+		t.Fatal(err)
+	}
+	// The master inside that server finds the record that the server has made.
+	record := etcd.Cluster{V: 1, Name: "a", ID: "x", Slots: 64}
+	c := testClaimer(client, store, "a", 2)
+	if err := c.createRecord(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	for _, held := range []*etcd.Cluster{nil, &record} {
+		if got, err := c.claim(t.Context(), "a", 64, held); err != nil || got.ID != "x" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	wipe(t, client, "a")
+	if got, err := c.claim(t.Context(), "a", 64, &record); err != nil || got.ID != "x" {
+		t.Errorf("it does not put its record back: %+v, %v", got, err)
+	}
+}
+
 func TestBeatsMoveAndAreCleanedUp(t *testing.T) {
 	store := objstore.NewMemory(clock.System())
 	retry := objstore.Retry{Clock: clock.System(), Random: random.Seeded(1)}
@@ -117,7 +168,7 @@ func TestBeatsMoveAndAreCleanedUp(t *testing.T) {
 			t.Fatalf("beat %d is %d, %v", want, got, err)
 		}
 	}
-	if beats, err := listBeats(t.Context(), store, "id"); len(beats) != 2 || err != nil {
+	if beats, err := rootlock.Beats(t.Context(), store, "id"); len(beats) != 2 || err != nil {
 		t.Fatalf("beats %v, %v", beats, err)
 	}
 }

@@ -40,6 +40,9 @@ type Config struct {
 	// BeatWatch is how long a master that finds its etcd empty watches whether another cluster of its name lives.
 	// Optional, 90 s; `tidemark dev`, which knows that it is alone, waits less.
 	BeatWatch time.Duration
+	// Standalone says that the server around this master has claimed the root, put the cluster's record into etcd under
+	// the lock's id, and gives the signs of life. Optional.
+	Standalone bool
 }
 
 // Master is one master process. Run it once.

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"tidemark/internal/objstore"
+	"tidemark/internal/rootlock"
 	"tidemark/internal/schedule"
 )
 
@@ -15,7 +16,8 @@ import (
 const PolicyKey = "_tidemark/policy.json"
 
 // keepRoot watches over what a master stands on, until ctx is done: the cluster's record is in etcd, root.json still
-// names this cluster, the default policy in etcd is that of storage; and the owner of slot 0 gives signs of life.
+// names this cluster, the default policy in etcd is that of storage; and the owner of slot 0 gives signs of life, unless
+// the server around it does.
 func (m *Master) keepRoot(ctx context.Context) error {
 	var beatAt, rootAt time.Duration
 	var token string
@@ -28,7 +30,7 @@ func (m *Master) keepRoot(ctx context.Context) error {
 			m.checkRoot(ctx)
 			m.copyPolicy(ctx)
 		}
-		if _, first := m.ownedSlots()[0]; first && now >= beatAt {
+		if _, first := m.ownedSlots()[0]; first && now >= beatAt && !m.config.Standalone {
 			beatAt = now + beatEvery
 			if err := beat(ctx, m.config.Store, m.cluster.ID, objstore.Retry{Clock: m.config.Clock, Random: m.config.Random}); err != nil && ctx.Err() == nil {
 				m.log.Warn("could not give a sign of life", "error", err)
@@ -44,7 +46,7 @@ func (m *Master) keepRoot(ctx context.Context) error {
 func (m *Master) checkRoot(ctx context.Context) {
 	held := m.cluster
 	_, err := m.claimer.claim(ctx, m.config.Cluster, held.Slots, &held)
-	var refused *RootHeldError
+	var refused *rootlock.HeldError
 	if err != nil && !errors.As(err, &refused) {
 		if ctx.Err() == nil {
 			m.log.Warn("could not check who schedules the root; trying again", "root", m.config.Store.URL(), "error", err)

@@ -135,6 +135,9 @@ type HeldError struct {
 func (e *HeldError) Code() string { return "root_held" }
 
 func (e *HeldError) Error() string {
+	if e.Record.Kind == Released {
+		return fmt.Sprintf("root %s is not held any more, %s; start it again if it should claim the root again", e.Root, e.Reason)
+	}
 	return fmt.Sprintf("root %s is held by %s, %s; if it is stopped for good, run `%s`",
 		e.Root, e.Record.describe(), e.Reason, unlockCommand(e.Root, e.Record.ID))
 }
