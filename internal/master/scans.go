@@ -145,6 +145,9 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	m.endScan(e, report, complete, err)
 	if err == nil {
 		e.answered = max(e.answered, answers)
+		if e.request != nil && e.request.revision > e.answered {
+			e.scanAt = 0 // it came while the scan was under way
+		}
 	}
 	wake(m.wakePlanner)
 	wake(m.wakeScans) // there is room for another
