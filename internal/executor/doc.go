@@ -10,6 +10,9 @@
 //     grow with the number of shards.
 //  4. Publish the merged marks: bounded, a few at a time, dropped when too many wait. A scan makes up for any loss.
 //
+// While its process drains, or P/drains/<executor> stands, it claims nothing and what runs finishes. The former ends it,
+// the latter leaves it up and idle, over restarts, until the key is gone.
+//
 // Exactly-once is not this package's business: two executors that run the same unit at once, or one that lost its turn,
 // are harmless, because internal/merge commits data and marks in one Delta commit. Turns only prevent wasted work
 // (invariant 6).

@@ -38,8 +38,8 @@ type Executor struct {
 	metrics   *metrics
 	freed     chan struct{} // an execution has ended
 
-	draining atomic.Bool
-	failed   atomic.Pointer[error] // why only a person can help
+	drains *drains
+	failed atomic.Pointer[error] // why only a person can help
 
 	mu      sync.Mutex // guards the following
 	scope   *objstore.Scope
@@ -55,7 +55,7 @@ func New(config Config, deps Deps) (*Executor, error) {
 		return nil, err
 	}
 	e := &Executor{
-		config: config, deps: deps, freed: make(chan struct{}, 1),
+		config: config, deps: deps, freed: make(chan struct{}, 1), drains: newDrains(deps.Keys.Drain(config.ID)),
 		running: map[string]*execution{}, refused: map[string]bool{},
 	}
 	e.session, err = ownership.NewSession(deps.Client, ownership.Options{
@@ -77,7 +77,7 @@ func New(config Config, deps Deps) (*Executor, error) {
 func (e *Executor) details() map[string]any {
 	return map[string]any{
 		"address": e.config.Address, "version": e.config.Version, "slots": e.config.Slots, "memory": e.config.Memory,
-		"draining": e.draining.Load(),
+		"draining": e.drains.draining(),
 	}
 }
 
@@ -126,6 +126,7 @@ func (e *Executor) Run(ctx context.Context, drain <-chan struct{}) error {
 	group.Go(func() error { return e.session.Run(support) })
 	group.Go(func() error { return e.turns.Run(support) })
 	group.Go(func() error { return e.queue.Run(support) })
+	group.Go(func() error { return e.watchDrain(support) })
 
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -174,6 +175,7 @@ func (e *Executor) awaitCluster(ctx context.Context, drain <-chan struct{}) bool
 func (e *Executor) loop(ctx context.Context, drain <-chan struct{}) {
 	var executions sync.WaitGroup
 	defer executions.Wait()
+	announced := false // what the session key says of draining
 	for token := ""; ; {
 		grant, err := e.session.Wait(ctx)
 		if err != nil {
@@ -183,7 +185,15 @@ func (e *Executor) loop(ctx context.Context, drain <-chan struct{}) {
 			e.queue.Doubt() // whatever took the session may have replaced etcd
 		}
 		token = grant.Token
-		for grant.Err() == nil && !e.draining.Load() && e.claim(ctx, grant, &executions) {
+		if draining := e.drains.draining(); draining != announced {
+			if err := e.session.Refresh(ctx); err != nil {
+				e.deps.Log.Warn("cannot announce the drain, or its end", "error", err)
+			} else {
+				e.deps.Log.Info("draining", "now", draining, "running", e.Active())
+				announced = draining
+			}
+		}
+		for grant.Err() == nil && e.drains.mayClaim() && e.claim(ctx, grant, &executions) {
 		}
 		select {
 		case <-e.freed:
@@ -193,15 +203,12 @@ func (e *Executor) loop(ctx context.Context, drain <-chan struct{}) {
 		case <-grant.Context.Done():
 		case <-drain:
 			drain = nil // seen
-			e.draining.Store(true)
-			e.deps.Log.Info("draining", "running", e.Active())
-			if err := e.session.Refresh(ctx); err != nil {
-				e.deps.Log.Warn("cannot announce the drain", "error", err)
-			}
+			e.drains.end()
+		case <-e.drains.changed:
 		case <-ctx.Done():
 			return
 		}
-		if e.draining.Load() && e.Active() == 0 {
+		if e.drains.isEnding() && e.Active() == 0 {
 			return
 		}
 	}

@@ -54,7 +54,7 @@ func (e *Executor) Healthy() error {
 
 // Ready is nil while the executor would claim a unit.
 func (e *Executor) Ready() error {
-	if e.draining.Load() {
+	if e.drains.draining() {
 		return errors.New("draining")
 	}
 	if _, held := e.session.Current(); !held {
@@ -69,7 +69,7 @@ func (e *Executor) Status() any {
 	status := Status{
 		Role: "executor", ID: e.config.ID, Version: e.config.Version,
 		Session:  SessionStatus{State: session.State.String(), Reason: session.Reason, Reacquisitions: session.Reacquisitions},
-		Draining: e.draining.Load(), Slots: e.config.Slots, Memory: e.config.Memory, Owed: e.turns.Owed(),
+		Draining: e.drains.draining(), Slots: e.config.Slots, Memory: e.config.Memory, Owed: e.turns.Owed(),
 		Ready: e.queue.Len(), Executions: []RunningStatus{},
 	}
 	for _, x := range e.runningNow() {
