@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/zeebo/xxh3"
+
+	"tidemark/internal/turnset"
 )
 
 const (
-	// Groups is the number of hash classes of a table's shards. It is part of the key layout and never changes.
-	Groups = 16
 	// DefaultSlots is the number of slots of a new cluster.
 	DefaultSlots = 64
 	// DefaultCluster is the cluster's name unless one is given.
@@ -98,7 +98,7 @@ func (k Keys) TurnsAll() string { return k.of("turns") }
 func (k Keys) TurnsOfTable(table string) string { return k.of("turns", url.PathEscape(table)) }
 
 // Turn is leased: an executor's exclusive right to a group of a table (0 to 15) or to its log (LogTurn).
-func (k Keys) Turn(table string, turn int) string { return k.TurnsOfTable(table) + TurnName(turn) }
+func (k Keys) Turn(table string, turn int) string { return k.TurnsOfTable(table) + turnset.Name(turn) }
 
 // ProgressAll is the prefix of the progress of all executions.
 func (k Keys) ProgressAll() string { return k.of("progress") }
@@ -114,7 +114,7 @@ func (k Keys) OutcomesOfTable(table string) string { return k.of("outcomes", url
 
 // Outcome is the last outcome of a group of a table (0 to 15) or of its log (LogTurn).
 func (k Keys) Outcome(table string, turn int) string {
-	return k.OutcomesOfTable(table) + TurnName(turn)
+	return k.OutcomesOfTable(table) + turnset.Name(turn)
 }
 
 // Executors is the prefix of all executors.
@@ -222,7 +222,7 @@ func (k Keys) ParseReady(key string) (ReadyKey, error) {
 	if err != nil || class > 9 {
 		return ReadyKey{}, fmt.Errorf("%q: %w: class %q", key, ErrKey, parts[0])
 	}
-	turns, err := ParseTurnSet(parts[3])
+	turns, err := turnset.Parse(parts[3])
 	if err != nil {
 		return ReadyKey{}, fmt.Errorf("%q: %w: %w", key, ErrKey, err)
 	}
@@ -258,7 +258,7 @@ func (k Keys) parseTableTurn(key, kind string) (string, int, error) {
 	if err != nil {
 		return "", 0, err
 	}
-	turn, err := ParseTurnName(parts[1])
+	turn, err := turnset.ParseName(parts[1])
 	if err != nil {
 		return "", 0, fmt.Errorf("%q: %w: %w", key, ErrKey, err)
 	}

@@ -25,6 +25,7 @@ import (
 	"tidemark/internal/schedule"
 	"tidemark/internal/schema"
 	"tidemark/internal/table"
+	"tidemark/internal/turnset"
 	"tidemark/test/etcd/etcdtest"
 	"tidemark/writer"
 )
@@ -118,7 +119,7 @@ func (r *rig) queue(class int, order, name string, kind schedule.Kind, turns etc
 	r.t.Helper()
 	unit := schedule.Unit{ID: "unit-" + name, Kind: kind, Table: name, Class: schedule.Class(class), Order: order}
 	var err error
-	if unit.Groups, err = schedule.ParseGroups(turns.String()); err != nil {
+	if unit.Groups, err = turnset.Parse(turns.String()); err != nil {
 		r.t.Fatal(err)
 	}
 	body, err := unit.Marshal()

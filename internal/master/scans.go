@@ -20,6 +20,7 @@ import (
 	"tidemark/internal/scan"
 	"tidemark/internal/schedule"
 	"tidemark/internal/table"
+	"tidemark/internal/turnset"
 )
 
 const (
@@ -342,7 +343,7 @@ func (m *Master) recordRegressions(ctx context.Context, e *entry, token ownershi
 func (m *Master) putOutcome(ctx context.Context, e *entry, token ownership.SlotToken, n int, last outcome, next schedule.Outcome) error {
 	value, err := next.Marshal()
 	if err != nil {
-		return fmt.Errorf("writing outcome %s of table %s: %w", etcd.TurnName(n), e.name, err)
+		return fmt.Errorf("writing outcome %s of table %s: %w", turnset.Name(n), e.name, err)
 	}
 	key := m.keys.Outcome(e.name, n)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -352,7 +353,7 @@ func (m *Master) putOutcome(ctx context.Context, e *entry, token ownership.SlotT
 		Then: []clientv3.Op{clientv3.OpPut(key, string(value))},
 	})
 	if err != nil {
-		return fmt.Errorf("writing outcome %s of table %s: %w", etcd.TurnName(n), e.name, err)
+		return fmt.Errorf("writing outcome %s of table %s: %w", turnset.Name(n), e.name, err)
 	}
 	return nil
 }

@@ -1,5 +1,7 @@
 package schedule
 
+import "tidemark/internal/turnset"
+
 // assessment is the linear pass over a table's shards: what counts, per group, and why the rest does not.
 type assessment struct {
 	groups    [GroupCount]groupState
@@ -54,9 +56,9 @@ func assess(in *Input) *assessment {
 		if in.Groups[i].Execution != "" || g.blocked != 0 {
 			continue
 		}
-		a.available |= GroupSet(i)
+		a.available |= turnset.Of(i)
 		if g.backlog.Gens > 0 {
-			a.countable |= GroupSet(i)
+			a.countable |= turnset.Of(i)
 			a.free.add(g.backlog)
 		}
 	}

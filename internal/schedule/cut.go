@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"tidemark/internal/turnset"
 )
 
 // cut shares a due backlog out over units. A small backlog is one unit over every free group, so that what is sealed
@@ -64,7 +65,7 @@ func balance(in *Input, a *assessment, groups Groups, units []Groups) []Groups {
 	}
 	order := groups.List()
 	slices.SortStableFunc(order, func(i, j int) int {
-		return cmp.Compare(weight(GroupSet(j)), weight(GroupSet(i)))
+		return cmp.Compare(weight(turnset.Of(j)), weight(turnset.Of(i)))
 	})
 	for _, g := range order {
 		lightest := 0
@@ -73,7 +74,7 @@ func balance(in *Input, a *assessment, groups Groups, units []Groups) []Groups {
 				lightest = i
 			}
 		}
-		units[lightest] |= GroupSet(g)
+		units[lightest] |= turnset.Of(g)
 	}
 	return units
 }

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"tidemark/internal/turnset"
 	"time"
 )
 
@@ -96,7 +97,7 @@ func (in *Input) explainShard(p *Plan, a *assessment, s *Shard) ShardExplanation
 	if s.Known && s.Gens > 0 {
 		x.Score = rounded(in.Policy.Score(b, in.NowMS))
 	}
-	d := Decision{Groups: GroupSet(s.Group), Unit: -1}
+	d := Decision{Groups: turnset.Of(s.Group), Unit: -1}
 	d.Code, d.UntilMS = a.judge(in, s)
 	var f *Failure
 	if t.Last != nil {

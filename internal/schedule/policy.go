@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"tidemark/internal/turnset"
 	"time"
 )
 
@@ -16,7 +17,7 @@ const PropertyPrefix = "tidemark.policy."
 
 // Groups per table is fixed: group = xxh3(shard) mod 16. It bounds every loop over groups, the size of a release and
 // max_parallelism.
-const GroupCount = 16
+const GroupCount = turnset.Groups
 
 // Policy says when a table's work is due and how it is shared out. The zero value is not valid; start from
 // DefaultPolicy.

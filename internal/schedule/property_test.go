@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"tidemark/internal/turnset"
 	"time"
 
 	"pgregory.net/rapid"
@@ -425,7 +426,7 @@ func TestBackoffIgnoresTheExecutorsClock(t *testing.T) {
 func TestGroupsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := Groups(rapid.Uint32Range(1, uint32(Log)).Draw(t, "groups"))
-		back, err := ParseGroups(g.String())
+		back, err := turnset.Parse(g.String())
 		if err != nil || back != g {
 			t.Fatalf("%s reads back as %s, %v", g, back, err)
 		}

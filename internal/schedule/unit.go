@@ -3,8 +3,8 @@ package schedule
 import (
 	"encoding/json"
 	"fmt"
-	"math/bits"
-	"strconv"
+
+	"tidemark/internal/turnset"
 )
 
 // Kind is what an execution of a unit does.
@@ -17,87 +17,15 @@ const (
 	KindCleanup    Kind = "cleanup"
 )
 
-// Groups is a set of a table's groups, or its log. The bit of group g is 1<<g.
-type Groups uint32
+// Groups is a set of a table's groups, or its log.
+type Groups = turnset.Set
 
 const (
 	// AllGroups is a whole table.
-	AllGroups Groups = 1<<GroupCount - 1
-	// Log is the turn of checkpoints, cleanup and compaction. It is never combined with groups.
-	Log Groups = 1 << GroupCount
+	AllGroups = turnset.All
+	// Log is the turn of checkpoints, cleanup and compaction.
+	Log = turnset.Log
 )
-
-// GroupSet is the set of one group.
-func GroupSet(group int) Groups { return 1 << (uint(group) % GroupCount) }
-
-// Has says whether group is in the set.
-func (g Groups) Has(group int) bool { return g&GroupSet(group) != 0 && g != Log }
-
-// Len is the number of turns that the set needs.
-func (g Groups) Len() int { return bits.OnesCount32(uint32(g)) }
-
-// List is the groups of the set in order; it is empty for the log.
-func (g Groups) List() []int {
-	out := make([]int, 0, GroupCount)
-	for i := range GroupCount {
-		if g.Has(i) {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-// String is the set's place in a ready key: four hexadecimal digits, or "log".
-func (g Groups) String() string {
-	if g == Log {
-		return "log"
-	}
-	return fmt.Sprintf("%04x", uint32(g))
-}
-
-// ParseGroups reads what String wrote. An empty set is refused.
-func ParseGroups(text string) (Groups, error) {
-	if text == "log" {
-		return Log, nil
-	}
-	n, err := strconv.ParseUint(text, 16, 16)
-	if err != nil || n == 0 || len(text) != 4 {
-		return 0, fmt.Errorf("%q is not a set of groups: four hexadecimal digits above zero, or log", text)
-	}
-	return Groups(n), nil
-}
-
-// MarshalJSON writes the list of groups, or "log".
-func (g Groups) MarshalJSON() ([]byte, error) {
-	if g == Log {
-		return []byte(`"log"`), nil
-	}
-	return json.Marshal(g.List())
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (g *Groups) UnmarshalJSON(b []byte) error {
-	var word string
-	if json.Unmarshal(b, &word) == nil {
-		if word != "log" {
-			return fmt.Errorf("groups %q: only \"log\" or a list of groups is known", word)
-		}
-		*g = Log
-		return nil
-	}
-	var list []int
-	if err := json.Unmarshal(b, &list); err != nil {
-		return fmt.Errorf("groups: %w", err)
-	}
-	*g = 0
-	for _, n := range list {
-		if n < 0 || n >= GroupCount {
-			return fmt.Errorf("group %d is not one of 0 to %d", n, GroupCount-1)
-		}
-		*g |= GroupSet(n)
-	}
-	return nil
-}
 
 // Unit is one piece of schedulable work: the value of a ready key. Class, Order, Table and Groups are its key.
 type Unit struct {
