@@ -2,8 +2,9 @@ package schedule
 
 import (
 	"fmt"
-	"tidemark/internal/turnset"
 	"time"
+
+	"tidemark/internal/turnset"
 )
 
 // Explanation is what `tidemark explain` shows of a table.

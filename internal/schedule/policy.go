@@ -7,8 +7,9 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"tidemark/internal/turnset"
 	"time"
+
+	"tidemark/internal/turnset"
 )
 
 // PropertyPrefix starts the table properties that override the default policy, for example

@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"tidemark/internal/turnset"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"tidemark/internal/turnset"
 )
 
 const drawnNow = int64(2_000_000_000)
