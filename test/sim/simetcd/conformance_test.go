@@ -265,6 +265,9 @@ var stories = map[string]func(w *world){
 	},
 }
 
+// after is a timer of the bubble.
+func after(d time.Duration, f func()) { time.AfterFunc(d, f) }
+
 func tell(t *testing.T, name string, c *clientv3.Client) string {
 	w := &world{T: t, c: c}
 	var cancel func()
@@ -283,7 +286,7 @@ func tell(t *testing.T, name string, c *clientv3.Client) string {
 func simulated(t *testing.T, name string) (log string) {
 	synctest.Test(t, func(t *testing.T) {
 		defer simetcd.EnterBubble()()
-		s := simetcd.NewServer(7)
+		s := simetcd.NewServer(7, after)
 		defer s.Close()
 		c, err := simetcd.Dial(s, simetcd.Direct{})
 		if err != nil {
@@ -319,7 +322,7 @@ func TestBothEtcdsTellTheSameStories(t *testing.T) {
 func TestAFullEtcdLetsOnlyReadsDeletesAndKeepalivesPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer simetcd.EnterBubble()()
-		s := simetcd.NewServer(7)
+		s := simetcd.NewServer(7, after)
 		defer s.Close()
 		c, err := simetcd.Dial(s, simetcd.Direct{})
 		if err != nil {
@@ -358,7 +361,7 @@ func TestAFullEtcdLetsOnlyReadsDeletesAndKeepalivesPass(t *testing.T) {
 func TestAWipedEtcdIsAnotherClusterAndWatchesResumeOnIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer simetcd.EnterBubble()()
-		s := simetcd.NewServer(7)
+		s := simetcd.NewServer(7, after)
 		defer s.Close()
 		c, err := simetcd.Dial(s, simetcd.Direct{})
 		if err != nil {

@@ -38,10 +38,7 @@ func (s *Server) extend(id int64, l *lease) {
 	l.grants++
 	grant := l.grants
 	l.until = time.Now().Add(l.ttl)
-	if l.timer != nil {
-		l.timer.Stop()
-	}
-	l.timer = time.AfterFunc(l.ttl, func() {
+	s.after(l.ttl, func() {
 		s.do(func() {
 			if s.leases[id] == l && l.grants == grant {
 				s.end(id, l)
@@ -52,7 +49,6 @@ func (s *Server) extend(id int64, l *lease) {
 
 // end removes a lease and all that stands under it, in one revision. The caller holds the lock.
 func (s *Server) end(id int64, l *lease) {
-	l.timer.Stop()
 	w := &write{s: s}
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
 		w.remove(s.now(key))

@@ -21,6 +21,8 @@ const opsMax = 128
 
 // Server is one etcd cluster in memory. All methods are safe for concurrent use.
 type Server struct {
+	after func(time.Duration, func())
+
 	mu        sync.Mutex // guards all below
 	cluster   uint64
 	revision  int64
@@ -34,9 +36,9 @@ type Server struct {
 	observe   func(events []*mvccpb.Event, revision int64)
 }
 
-// NewServer returns an empty etcd.
-func NewServer(cluster uint64) *Server {
-	s := &Server{}
+// NewServer returns an empty etcd. after runs a function once a time has passed, such as time.AfterFunc: leases end by it.
+func NewServer(cluster uint64, after func(time.Duration, func())) *Server {
+	s := &Server{after: after}
 	s.begin(cluster)
 	return s
 }
@@ -72,13 +74,10 @@ func (s *Server) Wipe(cluster uint64) {
 	})
 }
 
-// Close stops all timers and breaks all watches.
+// Close breaks all watches.
 func (s *Server) Close() { s.do(s.stop) }
 
 func (s *Server) stop() {
-	for _, l := range s.leases {
-		l.timer.Stop()
-	}
 	s.breakWatches()
 	clear(s.leases)
 }
@@ -385,7 +384,6 @@ func (s *Server) CompactKV(r *pb.CompactionRequest) (reply *pb.CompactionRespons
 type lease struct {
 	ttl    time.Duration
 	until  time.Time
-	timer  *time.Timer
 	keys   map[string]struct{}
-	grants int // renewals, so that a timer that fired too late to be stopped is recognised
+	grants int // so that the time of an earlier renewal is recognised when it comes
 }

@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// plan is everything that a seed has decided beforehand.
+type plan struct {
+	masters, executors, writers int
+	tables                      []tablePlan
+	load                        time.Duration // how long writers write
+	pause                       time.Duration // mean time between a writer's seals
+	rates                       rates
+	incidents                   []incident
+	slots                       int
+
+	off    map[string]bool // ids of faults that are left out
+	healed bool
+	fired  []string // ids of request faults that happened; only the world's goroutine
+}
+
+// tablePlan is one table of the load.
+type tablePlan struct {
+	name     string
+	upsert   bool
+	sequence bool
+	buckets  int
+	shards   int           // of an append table
+	dropAt   time.Duration // 0 never
+	policy   map[string]string
+	// checkpoints is delta.checkpointInterval.
+	checkpoints int
+}
+
+// rates are chances in 10,000 of what may become of a request.
+type rates struct {
+	lost, late, never, refused int // of changes
+	read                       int // of reads that fail
+	stall                      int // of requests that take long to arrive
+	etcd                       int // scales all of them for etcd, in hundredths
+	slow                       time.Duration
+}
+
+// incident is a fault of a process or of etcd.
+type incident struct {
+	id   string
+	at   time.Duration
+	kind string // crash, pause, cut store, cut etcd, wipe, compact, break, full
+	who  int    // index of the process, modulo
+	for_ time.Duration
+}
+
+func (i incident) String() string { return fmt.Sprintf("%s %s %s", stamp(i.at), i.kind, i.for_) }
+
+// between draws a duration, the shorter the likelier.
+func between(r *rand.Rand, low, high time.Duration) time.Duration {
+	f := r.Float64()
+	return low + time.Duration(f*f*float64(high-low))
+}
+
+func planOf(seed uint64) *plan {
+	r := rand.New(rand.NewPCG(seed, 0x5eed))
+	p := &plan{
+		masters: 1 + r.IntN(2), executors: 1 + r.IntN(3), writers: 2 + r.IntN(3), slots: 1 + r.IntN(4),
+		load: between(r, 20*time.Second, 150*time.Second), pause: between(r, 500*time.Millisecond, 6*time.Second),
+		off: map[string]bool{},
+	}
+	for i := range 1 + r.IntN(3) {
+		t := tablePlan{
+			name: fmt.Sprintf("t%d", i), upsert: r.IntN(2) == 0, sequence: r.IntN(2) == 0, buckets: 1 + r.IntN(3), shards: 1 + r.IntN(3),
+			checkpoints: []int{3, 10, 100}[r.IntN(3)],
+			policy: map[string]string{
+				"tidemark.policy.min_generations": fmt.Sprint(1 + r.IntN(4)),
+				"tidemark.policy.max_age":         fmt.Sprintf("%ds", 2+r.IntN(20)),
+				"tidemark.policy.max_wait":        fmt.Sprintf("%ds", 5+r.IntN(30)),
+				// Small backlogs are cut too, so that several executors merge one table at once.
+				"tidemark.policy.unit_generations": fmt.Sprint(1 + r.IntN(8)),
+			},
+		}
+		if r.IntN(4) == 0 {
+			t.dropAt = p.load/4 + time.Duration(r.Int64N(int64(p.load/2)))
+		}
+		p.tables = append(p.tables, t)
+	}
+	p.rates = ratesOf(r)
+	p.incidents = incidentsOf(r, p.load)
+	return p
+}
+
+// ratesOf draws which kinds of faults this seed has at all, and how many.
+func ratesOf(r *rand.Rand) rates {
+	some := func(most int) int {
+		if r.IntN(2) == 0 {
+			return 0
+		}
+		return 1 + r.IntN(most)
+	}
+	return rates{
+		lost: some(500), late: some(500), never: some(300), refused: some(200), read: some(200), stall: some(60),
+		etcd: []int{0, 20, 100}[r.IntN(3)], slow: between(r, time.Second, 100*time.Second),
+	}
+}
+
+func incidentsOf(r *rand.Rand, load time.Duration) (all []incident) {
+	kinds := []string{"crash", "crash", "crash", "pause", "pause", "cut store", "cut etcd", "wipe", "compact", "break", "full"}
+	kinds = slices.DeleteFunc(kinds, func(string) bool { return r.IntN(3) == 0 })
+	if len(kinds) == 0 {
+		return nil
+	}
+	wiped := false
+	for n := range r.IntN(12) {
+		i := incident{
+			id: fmt.Sprintf("incident %d", n), at: 2*time.Second + time.Duration(r.Int64N(int64(load))), kind: kinds[r.IntN(len(kinds))], who: r.IntN(64),
+			for_: between(r, time.Second, 70*time.Second),
+		}
+		if i.kind == "wipe" {
+			if wiped {
+				continue
+			}
+			wiped = true
+		}
+		all = append(all, i)
+	}
+	slices.SortFunc(all, func(a, b incident) int { return int(a.at - b.at) })
+	return all
+}
+
+// fateKind is how a request ends.
+type fateKind int
+
+const (
+	fateAnswered fateKind = iota
+	fateLost              // applied, the answer is lost
+	fateLate              // applied later, no answer
+	fateNever             // never applied, no answer
+	fateRefused           // turned away
+)
+
+// fate is what becomes of one request.
+type fate struct {
+	kind       fateKind
+	out, back  time.Duration // until it arrives, until its answer does
+	late       time.Duration
+	landsAlone bool // it arrives although its sender has given up
+}
+
+func (p *plan) latency(r *rand.Rand) time.Duration {
+	d := 200*time.Microsecond + time.Duration(r.Int64N(int64(4*time.Millisecond)))
+	if p.healed {
+		return d
+	}
+	if r.IntN(50) == 0 {
+		d += time.Duration(r.Int64N(int64(500 * time.Millisecond)))
+	}
+	return d
+}
+
+// fate decides on a request. Every draw is made whatever the others are, so that leaving one fault out leaves the rest.
+func (p *plan) fate(r *rand.Rand, id string, to target, mutates bool) fate {
+	f := fate{out: p.latency(r)}
+	f.landsAlone = r.IntN(2) == 0
+	separate, back := r.IntN(4) == 0, p.latency(r)
+	roll, scale := r.IntN(10_000), 100
+	stalled, stall := r.IntN(10_000) < p.rates.stall, time.Duration(r.Int64N(int64(p.rates.slow)+1))
+	f.late = between(r, 10*time.Millisecond, 100*time.Second)
+	if mutates && separate {
+		f.back = back
+	}
+	if p.healed || p.off[id] {
+		return f
+	}
+	if to == toEtcd {
+		scale = p.rates.etcd
+	}
+	kind := fateAnswered
+	below := 0
+	is := func(rate int) bool { below += rate * scale / 100; return roll < below }
+	switch {
+	case !mutates:
+		if is(p.rates.read) {
+			kind = fateNever
+		}
+	case is(p.rates.lost):
+		kind = fateLost
+	case is(p.rates.late):
+		kind = fateLate
+	case is(p.rates.never):
+		kind = fateNever
+	case is(p.rates.refused) && to == toStore:
+		kind = fateRefused
+	}
+	if stalled && to == toStore {
+		f.out += stall
+	}
+	f.kind = kind
+	return f
+}

@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// seedsDefault is how many seeds an ordinary test run takes.
+const seedsDefault = 25
+
+func TestMain(m *testing.M) {
+	// One thread and a collector that rarely runs make a seed repeat itself as far as the runtime allows.
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
+
+func number(name string, otherwise uint64) uint64 {
+	n, err := strconv.ParseUint(os.Getenv(name), 10, 64)
+	if err != nil {
+		return otherwise
+	}
+	return n
+}
+
+func TestOneSeed(t *testing.T) {
+	seed := number("TIDEMARK_SIM_SEED", 0)
+	if seed == 0 {
+		t.Skip("set TIDEMARK_SIM_SEED to replay a seed")
+	}
+	r := Run(t, seed, Options{Log: os.Getenv("TIDEMARK_SIM_LOG") != ""})
+	t.Logf("\n%s", r.Trace)
+	t.Logf("%d events, %d commits, %d rows, %s, hash %x", r.Events, r.Commits, r.Rows, r.Virtual, r.Hash)
+	for _, f := range r.Failures {
+		t.Error(f)
+	}
+}
+
+// TestEveryHistoryKeepsTheInvariants runs seeds: few by default, TIDEMARK_SIM_SEEDS of them from TIDEMARK_SIM_FROM on.
+func TestEveryHistoryKeepsTheInvariants(t *testing.T) {
+	from, seeds := number("TIDEMARK_SIM_FROM", 1), number("TIDEMARK_SIM_SEEDS", seedsDefault)
+	began, events, commits, rows := time.Now(), 0, 0, 0
+	var virtual time.Duration
+	var failing []string
+	for seed := from; seed < from+seeds; seed++ {
+		r := Run(t, seed, Options{})
+		events, commits, rows, virtual = events+r.Events, commits+r.Commits, rows+r.Rows, virtual+r.Virtual
+		if len(r.Failures) > 0 {
+			failing = append(failing, fmt.Sprint(seed))
+			t.Error(report(r))
+		}
+		if seed%500 == 0 {
+			fmt.Fprintf(os.Stderr, "sim: seed %d, %s\n", seed, time.Since(began).Round(time.Second))
+		}
+	}
+	t.Logf("%d seeds in %s: %d events, %d commits, %d rows, %s of virtual time; failing: %s", seeds, time.Since(began).Round(time.Millisecond),
+		events, commits, rows, virtual.Round(time.Second), strings.Join(failing, " "))
+}
+
+// report is what a person needs of a failing seed.
+func report(r Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d:\n", r.Seed)
+	for _, f := range r.Failures {
+		fmt.Fprintf(&b, "  %v\n", f)
+	}
+	lines := strings.Split(r.Trace, "\n")
+	if extra := len(lines) - 60; extra > 0 {
+		fmt.Fprintf(&b, "  … %d lines before\n", extra)
+		lines = lines[extra:]
+	}
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%s\n", l)
+	}
+	fmt.Fprintf(&b, "replay: TIDEMARK_SIM_SEED=%d go test ./test/sim -run TestOneSeed -v\n", r.Seed)
+	return b.String()
+}
