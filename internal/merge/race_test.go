@@ -362,13 +362,13 @@ func TestAfterASlowPutNothingIsDeleted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := w.deps()
+		d, req := w.deps(), w.request("a")
 		d.Store = faults
 		done := make(chan struct{})
 		var out Outcome
 		go func() {
 			defer close(done)
-			out, err = Run(w.ctx, d, w.request("a"))
+			out, err = Run(w.ctx, d, req)
 		}()
 		time.Sleep(time.Minute)
 		w.merge("a") // the other one is faster
