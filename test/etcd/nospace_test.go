@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"tidemark/internal/clock"
 	"tidemark/internal/demand"
@@ -20,11 +21,11 @@ import (
 	"tidemark/test/etcd/etcdtest"
 )
 
-// fill writes until etcd is out of space, and makes room makes some again, as an operator would.
+// fill writes until etcd is out of space.
 func fill(t *testing.T, client *clientv3.Client) {
 	t.Helper()
 	for i := range 10_000 {
-		_, err := client.Put(t.Context(), fmt.Sprint("/ballast/", i), strings.Repeat("x", 100<<10))
+		_, err := client.Put(t.Context(), fmt.Sprint("/ballast/", i), strings.Repeat("x", 500<<10))
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			return
 		}
@@ -35,44 +36,65 @@ func fill(t *testing.T, client *clientv3.Client) {
 	t.Fatal("etcd never fills up")
 }
 
-func makeRoom(t *testing.T, client *clientv3.Client) {
+// empty deletes what fill wrote, which takes no space off the disk by itself.
+func empty(t *testing.T, client *clientv3.Client) {
 	t.Helper()
-	ctx := t.Context()
-	removed, err := client.Delete(ctx, "/ballast/", clientv3.WithPrefix())
-	if err != nil {
+	if _, err := client.Delete(t.Context(), "/ballast/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Compact(ctx, removed.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Defragment(ctx, client.Endpoints()[0]); err != nil {
-		t.Fatal(err)
-	}
-	alarms, err := client.AlarmList(ctx)
+}
+
+// disarm has etcd take writes again.
+func disarm(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	alarms, err := client.AlarmList(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, alarm := range alarms.Alarms {
-		if _, err := client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+		if _, err := client.AlarmDisarm(t.Context(), (*clientv3.AlarmMember)(alarm)); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// makeRoom makes room in a single member, as an operator would.
+func makeRoom(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	empty(t, client)
+	now, err := client.Get(t.Context(), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Compact(t.Context(), now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Defragment(t.Context(), client.Endpoints()[0]); err != nil {
+		t.Fatal(err)
+	}
+	disarm(t, client)
+}
+
 func TestAFullEtcdLetsTurnsGoAndGetsItsOutcomesLater(t *testing.T) {
 	server := etcdtest.New(t, etcdtest.Options{QuotaBytes: 16 << 20})
 	client := server.Client(t)
-	f := &fleet{t: t}
-	session := f.session(client, keys.Executor("x"), 1)
+	session, err := ownership.NewSession(client, ownership.Options{
+		Key: keys.Executor("x"), Config: ownership.DefaultConfig(ttl), Clock: clock.System(), Random: random.Seeded(1), Log: hclog.NewNullLogger(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	turns := ownership.NewTurns(client, keys, session, "x", clock.System(), random.Seeded(1), hclog.NewNullLogger())
 	ctx, stop := context.WithCancel(context.Background())
-	f.ctx = ctx
+	var running errgroup.Group
+	running.Go(func() error { return session.Run(ctx) })
+	running.Go(func() error { return turns.Run(ctx) })
 	t.Cleanup(func() {
 		stop()
-		f.wait.Wait()
+		if err := running.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
-	f.run(session.Run)
-	f.run(turns.Run)
 	grant, err := session.Wait(t.Context())
 	if err != nil {
 		t.Fatal(err)
