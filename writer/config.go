@@ -53,12 +53,24 @@ const (
 	Refuse
 )
 
+// S3 are the options of a root on S3. The zero value is AWS.
+type S3 struct {
+	Endpoint   string            // of a server that speaks S3; empty is AWS
+	PathStyle  bool              // the bucket is in the path of requests, not in the host name
+	Tags       map[string]string // put on every object
+	Encryption string            // AES256 or aws:kms; empty leaves it to the bucket
+	KMSKey     string            // with aws:kms; empty is the bucket's default
+}
+
 // Config says what to write to. Root and Table are required, and Shard unless a Router is opened.
 type Config struct {
-	Root  string // a directory or URL
+	Root  string // a directory, or a URL such as s3://bucket/prefix
 	Table string // it must exist
 	Shard string // a new or existing shard; of an upsert table a bucket, as in bucket-0007
 	Label string // who is writing, for people: it is shown to whoever is fenced by this writer
+
+	// S3 says how a root on S3 is reached. Credentials and region come by the AWS SDK's usual ways.
+	S3 S3
 
 	// Etcd are the endpoints to publish seals to; none leaves that to the masters' scans.
 	Etcd []string

@@ -63,7 +63,9 @@ func (env *environment) connect(ctx context.Context) error {
 		d.Mem = memory.DefaultAllocator
 	}
 	if d.Store == nil {
-		store, err := objstore.Open(ctx, c.Root, objstore.Options{Clock: d.Clock, Random: d.Random, Log: hclog.NewNullLogger()})
+		store, err := objstore.Open(ctx, c.Root, objstore.Options{
+			Clock: d.Clock, Random: d.Random, Log: hclog.NewNullLogger(), S3: objstore.S3Options(c.S3),
+		})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"tidemark/internal/master"
+	"tidemark/internal/objstore"
 	"tidemark/internal/process"
+	"tidemark/internal/rootlock"
 )
 
 const description = `A master of Tidemark: it owns a share of the tables, keeps their demand, scans them against storage, and queues what is due.
@@ -44,6 +46,13 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 		return err
 	}
 	defer server.Client.Close()
+	if dir, local := objstore.LocalDir(c.Root); local {
+		lock, err := rootlock.LockDir(dir, false)
+		if err != nil {
+			return err
+		}
+		defer lock.Unlock()
+	}
 	work, err := master.New(master.Config{
 		ID: server.ID, Address: c.Listen, Version: process.Version, Cluster: c.Cluster, Slots: c.ClusterSlots,
 		Keys: server.Keys, Client: server.Client, Store: server.Store, Clock: server.Clock, Random: server.Random,

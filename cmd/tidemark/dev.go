@@ -8,6 +8,7 @@ import (
 	"golang.org/x/term"
 
 	"tidemark/internal/dev"
+	"tidemark/internal/objstore"
 	"tidemark/internal/process"
 )
 
@@ -56,9 +57,12 @@ func (c *devCommand) Run(ctx context.Context, streams process.Streams, signals *
 	}
 	logs := process.LogFlags{LogLevel: c.LogLevel, LogFormat: c.LogFormat}
 	options := dev.Options{
-		Root: c.Root, Etcd: c.Etcd, Cluster: c.Cluster, Keys: c.Keys(), Executors: c.Executors, Slots: c.Slots, Memory: budget,
+		RootFlags: c.RootFlags, Etcd: c.Etcd, Cluster: c.Cluster, Keys: c.Keys(), Executors: c.Executors, Slots: c.Slots, Memory: budget,
 		Listen: c.Listen, Version: process.Version, Lease: lease, Out: streams.Out,
-		Log: logs.Logger("dev", streams.Err), Metrics: process.NewRegistry(),
+		Log: logs.Logger("dev", streams.Err), Metrics: process.NewRegistry(), Holder: process.DefaultID("dev"),
+	}
+	if _, local := objstore.LocalDir(c.Root); !local && len(c.Etcd) == 0 {
+		options.Standalone = true // the embedded etcd ends with this process, and so must its claim
 	}
 	demo := dev.Demo{Files: c.DemoData, Rows: c.DemoRows, Rate: c.DemoRate, Exit: c.Exit}
 	if out, ok := streams.Out.(*os.File); ok {

@@ -1,4 +1,4 @@
-// Command tidemark is Tidemark's command line: the all-in-one development server, and everything a person does with
+// Command tidemark is Tidemark's command line: the all-in-one servers, and everything a person does with
 // tables, files and a running cluster.
 package main
 
@@ -23,14 +23,16 @@ file, and wait until it is merged:
 type cli struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
 
-	Dev       devCommand       `cmd:"" help:"Run everything in one process: etcd, a master, executors, and a demo if wanted."`
-	Table     tableCommand     `cmd:"" help:"Create, list, show and drop tables."`
-	Ingest    ingestCommand    `cmd:"" help:"Write files into a table: Parquet, CSV, JSON, Arrow IPC."`
-	Wait      waitCommand      `cmd:"" help:"Ask for a merge and wait until nothing of a table is pending."`
-	Cat       catCommand       `cmd:"" help:"Print the rows of a table."`
-	Demand    demandCommand    `cmd:"" help:"List what waits to be merged, by shard."`
-	Turns     turnsCommand     `cmd:"" help:"List the turns that executors hold."`
-	Executors executorsCommand `cmd:"" help:"List the executors."`
+	Dev        devCommand        `cmd:"" help:"Run everything in one process: etcd, a master, executors, and a demo if wanted."`
+	Standalone standaloneCommand `cmd:"" help:"Serve a root alone: everything in one process, all durable state in the root."`
+	Root       rootCommand       `cmd:"" help:"Show who may serve the root, and unlock it."`
+	Table      tableCommand      `cmd:"" help:"Create, list, show and drop tables."`
+	Ingest     ingestCommand     `cmd:"" help:"Write files into a table: Parquet, CSV, JSON, Arrow IPC."`
+	Wait       waitCommand       `cmd:"" help:"Ask for a merge and wait until nothing of a table is pending."`
+	Cat        catCommand        `cmd:"" help:"Print the rows of a table."`
+	Demand     demandCommand     `cmd:"" help:"List what waits to be merged, by shard."`
+	Turns      turnsCommand      `cmd:"" help:"List the turns that executors hold."`
+	Executors  executorsCommand  `cmd:"" help:"List the executors."`
 }
 
 func main() {

@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/objstore"
 	"tidemark/internal/process"
 	"tidemark/internal/random"
+	"tidemark/internal/rootlock"
 	"tidemark/internal/table"
 )
 
@@ -54,26 +55,36 @@ type cluster struct {
 func (c *cluster) Close() { _ = c.client.Close() }
 
 // errNoEtcd: neither a flag nor a running development server says where etcd is.
-var errNoEtcd = errors.New("no etcd is known: give --etcd, or start `tidemark dev` on this root")
+var errNoEtcd = errors.New("no etcd is known: give --etcd, or start `tidemark dev` or `tidemark standalone` on this root")
 
-// endpoints of etcd: those of the flags, else those of a `tidemark dev` that runs on the root, else none.
-func (f placeFlags) endpoints() []string {
+// endpoints of etcd: those of the flags, else those of a server that runs on the root, `tidemark dev` or `tidemark
+// standalone`, else none.
+func (f placeFlags) endpoints(ctx context.Context) []string {
 	if len(f.Etcd) > 0 {
 		return f.Etcd
 	}
-	beacon, _ := dev.ReadBeacon(f.Root)
-	return beacon.Etcd
+	if beacon, ok := dev.ReadBeacon(f.Root); ok {
+		return beacon.Etcd
+	}
+	p, err := f.open(ctx)
+	if err != nil {
+		return nil
+	}
+	if record, _, err := rootlock.Read(ctx, p.store); err == nil && record != nil {
+		return record.Etcd
+	}
+	return nil
 }
 
 // dial reaches etcd; without any endpoint it is errNoEtcd.
 func (f placeFlags) dial(ctx context.Context) (*clientv3.Client, error) {
-	endpoints := f.endpoints()
+	endpoints := f.endpoints(ctx)
 	if len(endpoints) == 0 {
 		return nil, errNoEtcd
 	}
 	client, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: endpoints, Timeout: dialTimeout})
 	if err != nil && len(f.Etcd) == 0 {
-		return nil, fmt.Errorf("%w (`tidemark dev` left this address in the root; if it does not run, start it or give --etcd)", err)
+		return nil, fmt.Errorf("%w (a server left this address in the root; if it does not run on this machine, start it or give --etcd)", err)
 	}
 	return client, err
 }

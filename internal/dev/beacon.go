@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"tidemark/internal/objstore"
 )
 
 // Beacon is what a running `tidemark dev` leaves in its root, so that other commands on the same root find it without
@@ -19,17 +20,9 @@ type Beacon struct {
 
 func beaconPath(root string) string { return filepath.Join(root, "_tidemark", "dev.json") }
 
-// LocalRoot is the directory of a local root, false for roots elsewhere.
-func LocalRoot(root string) (dir string, ok bool) {
-	if path, found := strings.CutPrefix(root, "file://"); found {
-		return path, true
-	}
-	return root, root != "" && !strings.Contains(root, "://")
-}
-
 // ReadBeacon returns the beacon in a root, if there is one.
 func ReadBeacon(root string) (Beacon, bool) {
-	dir, ok := LocalRoot(root)
+	dir, ok := objstore.LocalDir(root)
 	if !ok {
 		return Beacon{}, false
 	}

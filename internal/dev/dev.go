@@ -34,9 +34,9 @@ const etcdAddress = "127.0.0.1:0"
 // this machine, and its etcd's directory is locked, so there is nobody else.
 const beatWatch = time.Second
 
-// Options are what a development server runs with.
+// Options are what an all-in-one server runs with.
 type Options struct {
-	Root      string
+	process.RootFlags
 	Etcd      []string // none embeds one
 	Cluster   string
 	Keys      etcd.Keys
@@ -49,9 +49,24 @@ type Options struct {
 	Out       io.Writer // where it says what it does
 	Log       hclog.Logger
 	Metrics   *prometheus.Registry
+
+	// Standalone claims the root for this process alone, under a lease where the root is an object store. Everything else
+	// that it keeps is disposable: it can be killed and started again on another machine.
+	Standalone  bool
+	Holder      string        // with Standalone: host and process, for people
+	RootLease   time.Duration // with Standalone; 0 is rootlock.LeaseDefault
+	WaitForRoot bool          // with Standalone: while another server holds the root
 }
 
-// Server is a running development server.
+// role is what the server calls itself and its parts.
+func (o Options) role() string {
+	if o.Standalone {
+		return "standalone"
+	}
+	return "dev"
+}
+
+// Server is a running all-in-one server.
 type Server struct {
 	options Options
 	clock   clock.Clock
@@ -73,13 +88,14 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 		return err
 	}
 	defer listener.Close()
-	store, err := objstore.Open(ctx, o.Root, objstore.Options{Clock: s.clock, Random: s.random, Log: o.Log, CreateRoot: true})
-	if err != nil {
-		return fmt.Errorf("cannot open root %s: %w", o.Root, err)
-	}
-	if s.store, err = objstore.Instrument(store, o.Metrics); err != nil {
+	if s.store, err = o.RootFlags.Serve(ctx, o.Log, s.clock, s.random, o.Metrics, true); err != nil {
 		return err
 	}
+	unlock, err := s.lockDir()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	endpoints, stopEtcd, err := s.startEtcd(ctx)
 	if err != nil {
 		return err
@@ -89,15 +105,17 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 		return err
 	}
 	defer s.client.Close()
-	if dir, ok := LocalRoot(o.Root); ok {
-		remove, err := writeBeacon(dir, Beacon{Etcd: endpoints, Cluster: o.Cluster, Listen: listener.Addr(), PID: os.Getpid()})
-		if err != nil {
-			return err
+	return s.claim(ctx, endpoints, drain, func(ctx context.Context) error {
+		if dir, ok := objstore.LocalDir(o.Root); ok {
+			remove, err := writeBeacon(dir, Beacon{Etcd: endpoints, Cluster: o.Cluster, Listen: listener.Addr(), PID: os.Getpid()})
+			if err != nil {
+				return err
+			}
+			defer remove()
 		}
-		defer remove()
-	}
-	fmt.Fprintf(o.Out, "serving root %s, state on http://%s/status\n", o.Root, listener.Addr())
-	return s.run(ctx, listener, drain, ready)
+		fmt.Fprintf(o.Out, "serving root %s, state on http://%s/status\n", o.Root, listener.Addr())
+		return s.run(ctx, listener, drain, ready)
+	})
 }
 
 // startEtcd starts an embedded etcd, or takes the one that was given.
@@ -106,7 +124,7 @@ func (s *Server) startEtcd(ctx context.Context) (endpoints []string, stop func()
 		return s.options.Etcd, func() {}, nil
 	}
 	dir, remove := "", func() {}
-	if root, ok := LocalRoot(s.options.Root); ok {
+	if root, ok := objstore.LocalDir(s.options.Root); ok && !s.options.Standalone {
 		dir = filepath.Join(root, "_tidemark", "etcd")
 	} else {
 		if dir, err = os.MkdirTemp("", "tidemark-etcd-"); err != nil {
@@ -114,7 +132,11 @@ func (s *Server) startEtcd(ctx context.Context) (endpoints []string, stop func()
 		}
 		remove = func() { _ = os.RemoveAll(dir) }
 	}
-	embedded, err := StartEtcd(ctx, dir, etcdAddress)
+	start := StartEtcd
+	if s.options.Standalone {
+		start = startDisposableEtcd
+	}
+	embedded, err := start(ctx, dir, etcdAddress)
 	if err != nil {
 		remove()
 		return nil, nil, err
@@ -163,20 +185,20 @@ func (s *Server) run(ctx context.Context, listener *api.Server, drain <-chan str
 func (s *Server) build() error {
 	o := s.options
 	var watch time.Duration // the default
-	if _, local := LocalRoot(o.Root); local && len(o.Etcd) == 0 {
+	if _, local := objstore.LocalDir(o.Root); local && len(o.Etcd) == 0 {
 		watch = beatWatch
 	}
 	var err error
 	s.master, err = master.New(master.Config{
-		ID: "dev-master", Address: o.Listen, Version: o.Version, Cluster: o.Cluster, Keys: o.Keys, Client: s.client, Store: s.store,
-		Clock: s.clock, Random: s.random, Log: o.Log.Named("master"), Lease: o.Lease, BeatWatch: watch,
+		ID: o.role() + "-master", Address: o.Listen, Version: o.Version, Cluster: o.Cluster, Keys: o.Keys, Client: s.client, Store: s.store,
+		Clock: s.clock, Random: s.random, Log: o.Log.Named("master"), Lease: o.Lease, BeatWatch: watch, Standalone: o.Standalone,
 	})
 	if err != nil {
 		return err
 	}
 	o.Metrics.MustRegister(s.master)
 	for i := range o.Executors {
-		id := fmt.Sprintf("dev-executor-%d", i+1)
+		id := fmt.Sprintf("%s-executor-%d", o.role(), i+1)
 		e, err := executor.New(executor.Config{
 			ID: id, Address: o.Listen, Version: o.Version, Slots: o.Slots, Memory: o.Memory / int64(o.Executors), Lease: o.Lease,
 		}, executor.Deps{

@@ -29,10 +29,21 @@ type Etcd struct{ running *embed.Etcd }
 // StartEtcd starts an etcd whose data is kept in dir, listening for clients on address (host:port, port 0 picks one). It
 // returns once the member answers.
 func StartEtcd(ctx context.Context, dir, address string) (*Etcd, error) {
+	return startEtcd(ctx, dir, etcdConfig(dir, address))
+}
+
+// startDisposableEtcd is StartEtcd for data that nobody needs once the process has ended: nothing is synced to disk.
+func startDisposableEtcd(ctx context.Context, dir, address string) (*Etcd, error) {
+	cfg := etcdConfig(dir, address)
+	cfg.UnsafeNoFsync = true
+	return startEtcd(ctx, dir, cfg)
+}
+
+func startEtcd(ctx context.Context, dir string, cfg *embed.Config) (*Etcd, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the embedded etcd's directory: %w; choose another --root", err)
 	}
-	running, err := embed.StartEtcd(etcdConfig(dir, address))
+	running, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the embedded etcd in %s: %w; is another `tidemark dev` using this root?", dir, err)
 	}

@@ -2,7 +2,7 @@ package dev
 
 import "errors"
 
-// Status is what /status of a development server shows.
+// Status is what /status of an all-in-one server shows.
 type Status struct {
 	Role      string `json:"role"`
 	Master    any    `json:"master"`
@@ -35,7 +35,7 @@ func (s *Server) Ready() error {
 
 // Status describes all parts; its type is Status.
 func (s *Server) Status() any {
-	status := Status{Role: "dev", Executors: []any{}}
+	status := Status{Role: s.options.role(), Executors: []any{}}
 	if s.master != nil {
 		status.Master = s.master.Status()
 	}

@@ -63,6 +63,19 @@ func Open(ctx context.Context, root string, o Options) (Store, error) {
 	return nil, badRoot(root, fmt.Errorf("unknown kind of root %q; use a directory, file:///directory, s3://bucket/prefix or mem://", scheme+"://"))
 }
 
+// LocalDir is the directory of a local root; false for roots elsewhere.
+func LocalDir(root string) (dir string, ok bool) {
+	scheme, _, found := strings.Cut(root, "://")
+	if !found {
+		return root, root != ""
+	}
+	u, err := url.Parse(root)
+	if err != nil || scheme != "file" {
+		return "", false
+	}
+	return u.Path, u.Path != ""
+}
+
 func openLocal(root, dir string, o Options) (Store, error) {
 	if dir == "" {
 		return nil, badRoot(root, errors.New("no directory is named"))

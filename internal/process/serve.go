@@ -67,15 +67,9 @@ func (f ServerFlags) Open(ctx context.Context, kind string, logs io.Writer) (*Se
 	if len(f.Etcd) == 0 {
 		return nil, Usagef("give --etcd, the endpoints of the cluster's etcd; to try Tidemark without one, run `tidemark dev`")
 	}
-	store, err := f.RootFlags.Open(ctx, s.Log, s.Clock, s.Random, false)
-	if err != nil {
+	var err error
+	if s.Store, err = f.RootFlags.Serve(ctx, s.Log, s.Clock, s.Random, s.Metrics, false); err != nil {
 		return nil, err
-	}
-	if err := objstore.Probe(ctx, store, s.Random); err != nil {
-		return nil, fmt.Errorf("root %s: %w", f.Root, err)
-	}
-	if s.Store, err = objstore.Instrument(store, s.Metrics); err != nil {
-		return nil, fmt.Errorf("root %s: %w", f.Root, err)
 	}
 	s.Client, err = etcd.Dial(ctx, etcd.DialOptions{Endpoints: f.Etcd, Timeout: dialTimeout})
 	return s, err
