@@ -29,6 +29,9 @@ const (
 	Dropped   Result = "dropped"   // too many batches were in flight
 )
 
+// Results are all of them.
+var Results = []Result{Written, Unchanged, Refused, Expired, Lost, Dropped}
+
 // ShardEvent is one event of a batch.
 type ShardEvent struct {
 	Table, Shard string

@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemark/internal/demand"
+	"tidemark/internal/ownership/leasemetrics"
+	"tidemark/internal/schedule"
 )
 
 // metrics are the executor's counters; gauges are computed at each scrape.
@@ -37,14 +39,30 @@ func newMetrics(e *Executor, r prometheus.Registerer) *metrics {
 		gauge("tidemark_executor_slots", "Executions that may run at once.", func() float64 { return float64(e.config.Slots) }),
 		gauge("tidemark_executor_memory_bytes", "Memory for all executions together.", func() float64 { return float64(e.config.Memory) }),
 		gauge("tidemark_executor_owed", "Releases and outcomes that etcd does not know yet.", func() float64 { return float64(e.turns.Owed()) }),
-		gauge("tidemark_executor_session_held", "1 while the session is held.", func() float64 {
-			if _, held := e.session.Current(); held {
+		gauge("tidemark_executor_draining", "1 while nothing new is claimed.", func() float64 {
+			if e.drains.draining() {
 				return 1
 			}
 			return 0
 		}),
+		leasemetrics.New("tidemark_executor", e.session.Status, e.deps.Clock),
 	)
+	m.prepare()
 	return m
+}
+
+// prepare makes every series stand at 0 from the start: a rate over a counter that appears with its first event misses
+// that event, and an alert on it would never fire.
+func (m *metrics) prepare() {
+	for _, kind := range []schedule.Kind{schedule.KindMerge, schedule.KindCompact, schedule.KindCheckpoint, schedule.KindCleanup} {
+		m.seconds.WithLabelValues(string(kind))
+		for _, result := range []string{"done", string(schedule.Retryable), string(schedule.Data), string(schedule.Config), string(schedule.Lost)} {
+			m.executions.WithLabelValues(string(kind), result)
+		}
+	}
+	for _, r := range demand.Results {
+		m.publishes.WithLabelValues(string(r))
+	}
 }
 
 func gauge(name, help string, value func() float64) prometheus.Collector {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -16,6 +17,7 @@ import (
 	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
 	"tidemark/internal/ownership"
+	"tidemark/internal/ownership/leasemetrics"
 	"tidemark/internal/random"
 	"tidemark/internal/scan"
 	"tidemark/internal/schedule/readyqueue"
@@ -51,6 +53,9 @@ type Master struct {
 	claimer *claimer
 	keys    etcd.Keys
 	log     hclog.Logger
+
+	leaseMetrics prometheus.Collector
+	spaceMetrics prometheus.Collector // of etcd
 
 	// Made by Run, before anything else runs.
 	session   *ownership.Session
@@ -120,6 +125,8 @@ func New(c Config) (*Master, error) {
 		return nil, err
 	}
 	m.session = session
+	m.leaseMetrics = leasemetrics.New("tidemark_master", session.Status, c.Clock)
+	m.spaceMetrics = etcd.NewSpaceMetrics(c.Client, c.Clock)
 	return m, nil
 }
 

@@ -9,6 +9,7 @@ import (
 // Metrics are read from the state at the moment of the scrape; nothing is kept for them but counters. They are of what
 // this master owns, so the sum over all masters is the cluster's.
 var (
+	clusterSlotsDesc = desc("tidemark_cluster_slots", "Slots of the cluster; every master says the same. More than are owned by all masters together: some tables have no owner.")
 	slotsDesc        = desc("tidemark_slots_owned", "Slots that this master owns.")
 	tablesDesc       = desc("tidemark_tables", "Tables of owned slots.")
 	shardsDesc       = desc("tidemark_shards", "Shards with a demand record, of owned slots.")
@@ -19,12 +20,15 @@ var (
 	readyDesc        = desc("tidemark_ready_units", "Units in the ready queue, of owned slots.", "class")
 	readyBytesDesc   = desc("tidemark_ready_bytes", "Pending bytes of the units in the ready queue, of owned slots.", "class")
 	readyOldestDesc  = desc("tidemark_ready_oldest_seconds", "How long the work of the oldest unit in the ready queue has waited.", "class")
+	behindDesc       = desc("tidemark_tables_behind", "Tables, not paused, of which a generation has waited longer than the policy's max_wait, or with critical_generations pending or more.")
+	pausedDesc       = desc("tidemark_tables_paused", "Tables that somebody has paused.")
 	runningDesc      = desc("tidemark_executions_running", "Executions that hold turns of tables of owned slots.")
 	attentionDesc    = desc("tidemark_failures_need_attention", "Failing shards and groups that waiting will not cure.")
 	troubledDesc     = desc("tidemark_tables_halted", "Tables that cannot be merged as they are: changed settings or a foreign write.")
 	staleDesc        = desc("tidemark_mirrors_stale", "Mirrors of etcd that are not complete; above 0 nothing is decided.")
 	suspendedDesc    = desc("tidemark_scheduling_suspended", "1 while the root is another cluster's.")
-	driftDesc        = desc("tidemark_mirror_drift_total", "Keys that a watch was found to have missed.")
+	driftDesc        = desc("tidemark_demand_drift_total", "Demand records of owned slots of which the watch was found to have missed a change.")
+	mirrorDriftDesc  = desc("tidemark_mirror_drift_total", "Other keys (turns, outcomes, ready units, records) of which the watch was found to have missed a change.")
 	strangeDesc      = desc("tidemark_records_unreadable_total", "Records in etcd of another version, or damaged, that were ignored.")
 	queuedDesc       = desc("tidemark_ready_changes_total", "Ready keys put and deleted.", "change")
 	writesDesc       = desc("tidemark_ready_refused_total", "Transactions of the ready queue that were refused, by reason.", "reason")
@@ -44,6 +48,8 @@ func (m *Master) Describe(chan<- *prometheus.Desc) {}
 // Collect is for the metrics registry.
 func (m *Master) Collect(ch chan<- prometheus.Metric) {
 	m.scanner.Collect(ch)
+	m.leaseMetrics.Collect(ch)
+	m.spaceMetrics.Collect(ch)
 	if !m.running() {
 		return
 	}
@@ -58,18 +64,23 @@ func (m *Master) Collect(ch chan<- prometheus.Metric) {
 	gauge(slotsDesc, float64(len(owned)))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var t totals
+	gauge(clusterSlotsDesc, float64(m.cluster.Slots))
+	t, top := totals{nowMS: now}, topTables{nowMS: now}
 	for _, e := range m.book.tables {
 		if _, mine := owned[e.slot]; mine {
 			t.add(e)
+			top.add(e)
 		}
 	}
+	top.collect(gauge)
 	gauge(tablesDesc, float64(t.tables))
 	gauge(shardsDesc, float64(t.shards))
 	gauge(unknownDesc, float64(t.unknown))
 	gauge(pendingDesc, float64(t.gens))
 	gauge(pendingBytesDesc, float64(t.bytes))
 	gauge(oldestDesc, seconds(t.oldest, now))
+	gauge(behindDesc, float64(t.behind))
+	gauge(pausedDesc, float64(t.paused))
 	gauge(runningDesc, float64(len(t.running)))
 	gauge(attentionDesc, float64(t.attention))
 	gauge(troubledDesc, float64(t.halted))
@@ -84,9 +95,9 @@ func (m *Master) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range m.followers {
 		t.drift += f.Drift()
 	}
-	t.drift += m.cache.Drift()
 	c := m.counts
-	count(driftDesc, float64(t.drift))
+	count(driftDesc, float64(m.cache.Drift()))
+	count(mirrorDriftDesc, float64(t.drift))
 	count(strangeDesc, float64(m.book.strange))
 	count(queuedDesc, float64(c.queued), "put")
 	count(queuedDesc, float64(c.unqueued), "deleted")
@@ -105,11 +116,14 @@ const classCount = int(schedule.Low) + 1
 
 // totals add up tables.
 type totals struct {
-	tables, shards, unknown, attention, halted int
-	gens                                       uint64
-	bytes, oldest, drift                       int64
-	running                                    map[string]struct{}
-	ready                                      [classCount]struct {
+	nowMS int64
+
+	tables, shards, unknown, attention, halted, behind, paused int
+
+	gens                 uint64
+	bytes, oldest, drift int64
+	running              map[string]struct{}
+	ready                [classCount]struct {
 		units         int
 		bytes, oldest int64
 	}
@@ -125,6 +139,12 @@ func (t *totals) add(e *entry) {
 	}
 	if e.halted != nil {
 		t.halted++
+	}
+	switch {
+	case e.record != nil && e.record.paused():
+		t.paused++
+	case e.behind(t.nowMS):
+		t.behind++
 	}
 	for i := range e.shards {
 		if !e.shards[i].Known {
@@ -165,6 +185,15 @@ func needAttention(o *schedule.Outcome) (n int) {
 		}
 	}
 	return n
+}
+
+// behind says that the table does not get what its policy asks for.
+func (e *entry) behind(nowMS int64) bool {
+	if e.record == nil || e.gens == 0 {
+		return false
+	}
+	waited := e.oldest != 0 && nowMS-e.oldest > e.policy.MaxWait.Milliseconds()
+	return waited || int64(e.gens) >= e.policy.CriticalGenerations
 }
 
 func boolean(b bool) float64 {

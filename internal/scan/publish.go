@@ -25,8 +25,8 @@ func (s *Scanner) Describe(ch chan<- *prometheus.Desc) { ch <- eventsDesc }
 func (s *Scanner) Collect(ch chan<- prometheus.Metric) {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
-	for result, n := range s.counts.byResult {
-		ch <- prometheus.MustNewConstMetric(eventsDesc, prometheus.CounterValue, n, string(result))
+	for _, result := range demand.Results { // those at 0 too, so that a rate sees the first
+		ch <- prometheus.MustNewConstMetric(eventsDesc, prometheus.CounterValue, s.counts.byResult[result], string(result))
 	}
 }
 
