@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
-	"github.com/apache/arrow/go/v17/parquet/pqarrow"
 
 	"tidemark/internal/columns"
 	"tidemark/internal/schema"
@@ -57,7 +56,7 @@ type Writer struct {
 	nested  bool
 	options WriterOptions
 	sink    *sink
-	file    *pqarrow.FileWriter
+	file    rowGroups
 	stats   *Stats
 	err     error // why the file can no longer be finished
 
@@ -90,8 +89,7 @@ func NewWriter(w io.Writer, columns *arrow.Schema, options WriterOptions) (*Writ
 		out.nested = out.nested || isNested
 	}
 	err := contain(func() (err error) {
-		out.file, err = pqarrow.NewFileWriter(out.schema, out.sink, encoding(out.schema, options.Mem),
-			pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(options.Mem)))
+		out.file, err = newRowGroups(out.schema, out.sink, options.Mem)
 		return err
 	})
 	if out.sink.err != nil { // arrow-go panics when the first bytes cannot be written; this is why
@@ -198,7 +196,7 @@ func (w *Writer) writeRows(rec arrow.Record, from, n int) error {
 		return err
 	}
 	w.stats.add(slice)
-	if err := w.contain(func() error { return w.file.WriteBuffered(slice) }); err != nil {
+	if err := w.contain(func() error { return w.file.add(slice) }); err != nil {
 		return err
 	}
 	w.groupRows += int64(n)
@@ -226,7 +224,7 @@ func (w *Writer) openGroup(rows, raw int64) error {
 	w.groups++
 	w.raw += w.groupRaw
 	w.groupRows, w.groupRaw = 0, 0
-	return w.contain(func() error { w.file.NewBufferedRowGroup(); return nil })
+	return w.contain(w.file.begin)
 }
 
 // contain runs arrow-go and prefers the sink's error, which arrow-go may have dropped or panicked over.
@@ -245,7 +243,7 @@ func (w *Writer) groupEncoded() int64 {
 	if w.raw > 0 {
 		ratio = float64(w.sink.bytes) / float64(w.raw)
 	}
-	return max(int64(float64(w.groupRaw)*ratio), w.file.RowGroupTotalCompressedBytes())
+	return max(int64(float64(w.groupRaw)*ratio), w.file.buffered())
 }
 
 // BytesWritten estimates the size the file would have if it were closed now.
@@ -263,8 +261,12 @@ func (w *Writer) Close() (Summary, error) {
 		return Summary{}, w.err
 	}
 	w.err = errFinished
-	w.sink.keepTail()
-	if err := w.contain(w.file.Close); err != nil {
+	err := w.contain(w.file.end)
+	if err == nil {
+		w.sink.keepTail()
+		err = w.contain(w.file.close)
+	}
+	if err != nil {
 		return Summary{}, fmt.Errorf("finishing a parquet file: %w", err)
 	}
 	if err := checkFooter(w.sink.tail, w.stats.NumRecords); err != nil {
@@ -287,7 +289,7 @@ func (w *Writer) Abort() {
 	}
 	w.err = errFinished
 	w.sink.discard = true
-	_ = contain(w.file.Close) // it only frees: nothing reaches the sink any more
+	_ = contain(func() error { w.file.abort(); return nil }) // nothing reaches the sink any more
 }
 
 // WriterMemory estimates the most bytes a writer of the given columns holds at a time: a row group's encoded pages,
