@@ -47,25 +47,25 @@ const (
 
 // Deletion is an object that may be deleted, and why.
 type Deletion struct {
-	Kind  Kind
-	Key   string
-	Bytes int64 // 0 for log files: it is not looked up
-	Why   string
+	Kind  Kind   `json:"kind"`
+	Key   string `json:"key"`
+	Bytes int64  `json:"bytes"` // 0 for log files: it is not looked up
+	Why   string `json:"why"`
 }
 
 // Trim is a shard whose manifest need not list its merged generations any more.
 type Trim struct {
-	Shard       string
-	Through     uint64 // the merged mark
-	Generations int
-	Bytes       int64
+	Shard       string `json:"shard"`
+	Through     uint64 `json:"through"` // the merged mark
+	Generations int    `json:"generations"`
+	Bytes       int64  `json:"bytes"`
 }
 
 // Skipped is a shard that is left alone, and why.
 type Skipped struct {
-	Shard string
-	Code  string // stable
-	Why   string
+	Shard string `json:"shard"`
+	Code  string `json:"code"` // stable
+	Why   string `json:"why"`
 }
 
 // Plan is what a cleanup would do.

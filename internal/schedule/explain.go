@@ -31,6 +31,8 @@ type GroupExplanation struct {
 	Code    Code   `json:"code"`
 	Reason  string `json:"reason"`
 	UntilMS int64  `json:"until_ms,omitempty"`
+	// Failure is of all that the verdict is about; what single shards failed with is theirs.
+	Failure *Failure `json:"failure,omitempty"`
 }
 
 // ShardExplanation is the verdict on one shard.
@@ -85,7 +87,7 @@ func (in *Input) explainGroup(p *Plan, d Decision, t *Turn) GroupExplanation {
 	if t.Last != nil {
 		f = t.Last.Failure
 	}
-	return GroupExplanation{Groups: d.Groups, Code: d.Code, UntilMS: d.UntilMS, Reason: in.sentence(p, d, t, f)}
+	return GroupExplanation{Groups: d.Groups, Code: d.Code, UntilMS: d.UntilMS, Reason: in.sentence(p, d, t, f), Failure: f}
 }
 
 func (in *Input) explainShard(p *Plan, a *assessment, s *Shard) ShardExplanation {
