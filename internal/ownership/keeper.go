@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -266,6 +267,10 @@ func (r *run) fence(cause error) {
 		close(cause)
 	}
 	r.end(cause)
+	if errors.Is(cause, ErrReleased) {
+		r.log.Debug("lease given back")
+		return
+	}
 	r.log.Warn("lease no longer held", "cause", cause)
 }
 
