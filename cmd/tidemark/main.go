@@ -33,6 +33,8 @@ type cli struct {
 	Demand     demandCommand     `cmd:"" help:"List what waits to be merged, by shard."`
 	Turns      turnsCommand      `cmd:"" help:"List the turns that executors hold."`
 	Executors  executorsCommand  `cmd:"" help:"List the executors."`
+	Demo       demoCommand       `cmd:"" help:"Write a demo's rows through a running cluster, and verify what it merges."`
+	Probe      probeCommand      `cmd:"" help:"Ask servers whether they are well; for health checks."`
 }
 
 func main() {

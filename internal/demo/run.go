@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"sync"
 	"time"
@@ -88,6 +89,25 @@ func SumOf(rows iter.Seq2[arrow.Record, error]) (Sum, error) {
 		total = total.Plus(sum)
 	}
 	return total, nil
+}
+
+// Verify reads every table and compares it with what was written; it says on out what it found.
+func (e Expectation) Verify(out io.Writer, read func(table string) (iter.Seq2[arrow.Record, error], error)) error {
+	for _, t := range e.Tables {
+		rows, err := read(t.Table)
+		if err != nil {
+			return err
+		}
+		got, err := SumOf(rows)
+		if err != nil {
+			return err
+		}
+		if got != t.Sum {
+			return fmt.Errorf("table %s holds %v, but what was written adds up to %v", t.Table, got, t.Sum)
+		}
+		fmt.Fprintf(out, "verified %s: %d rows written, %d rows in the table, checksum %016x\n", t.Table, t.Written, got.Rows, got.Hash)
+	}
+	return nil
 }
 
 // Run makes the demo's tables and writes to them until all rows are sealed or ctx ends. When it was ctx, what had been
