@@ -18,6 +18,7 @@ import (
 type turnsCommand struct {
 	placeFlags
 	listFlags
+	watchFlags
 }
 
 // shownTurn is one execution and the turns that it holds.
@@ -33,7 +34,7 @@ type shownTurn struct {
 	RunningMS int64  `json:"running_ms"`
 }
 
-func (c *turnsCommand) Run(ctx context.Context, streams process.Streams) error {
+func (c *turnsCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
 	p, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -43,13 +44,15 @@ func (c *turnsCommand) Run(ctx context.Context, streams process.Streams) error {
 		return err
 	}
 	defer cluster.Close()
-	rows, err := cluster.turns(ctx, p.clock.Now().UnixMilli())
-	if err != nil {
-		return err
-	}
-	return printList(streams.Out, c.listFlags, []string{"TABLE", "TURNS", "KIND", "EXECUTOR", "STAGE", "ROWS", "SIZE", "RUNNING"}, rows, func(t shownTurn) []string {
-		return []string{t.Table, t.Turns, t.Kind, t.Executor, orDash(t.Stage), countText(t.Rows), bytesText(t.Bytes),
-			waitText(time.Duration(t.RunningMS) * time.Millisecond)}
+	return c.show(ctx, streams, signals, p.clock, func(ctx context.Context) error {
+		rows, err := cluster.turns(ctx, p.clock.Now().UnixMilli())
+		if err != nil {
+			return err
+		}
+		return printList(streams.Out, c.listFlags, []string{"EXECUTION", "TABLE", "TURNS", "KIND", "EXECUTOR", "STAGE", "ROWS", "SIZE", "RUNNING"}, rows, func(t shownTurn) []string {
+			return []string{t.Execution, t.Table, t.Turns, t.Kind, t.Executor, orDash(t.Stage), countText(t.Rows), bytesText(t.Bytes),
+				waitText(time.Duration(t.RunningMS) * time.Millisecond)}
+		})
 	})
 }
 
@@ -114,6 +117,7 @@ func (c *cluster) addProgress(ctx context.Context, rows []shownTurn) error {
 type executorsCommand struct {
 	placeFlags
 	listFlags
+	watchFlags
 }
 
 // shownExecutor is one live executor.
@@ -127,7 +131,7 @@ type shownExecutor struct {
 	Draining bool   `json:"draining"`
 }
 
-func (c *executorsCommand) Run(ctx context.Context, streams process.Streams) error {
+func (c *executorsCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
 	p, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -137,16 +141,18 @@ func (c *executorsCommand) Run(ctx context.Context, streams process.Streams) err
 		return err
 	}
 	defer cluster.Close()
-	rows, err := cluster.executors(ctx, p.clock.Now().UnixMilli())
-	if err != nil {
-		return err
-	}
-	return printList(streams.Out, c.listFlags, []string{"EXECUTOR", "ADDRESS", "VERSION", "ACTIVE", "SLOTS", "MEMORY", "STATE"}, rows, func(e shownExecutor) []string {
-		state := "serving"
-		if e.Draining {
-			state = "draining"
+	return c.show(ctx, streams, signals, p.clock, func(ctx context.Context) error {
+		rows, err := cluster.executors(ctx, p.clock.Now().UnixMilli())
+		if err != nil {
+			return err
 		}
-		return []string{e.Executor, orDash(e.Address), orDash(strings.TrimSpace(e.Version)), countText(e.Active), countText(e.Slots), bytesText(e.Memory), state}
+		return printList(streams.Out, c.listFlags, []string{"EXECUTOR", "ADDRESS", "VERSION", "ACTIVE", "SLOTS", "MEMORY", "STATE"}, rows, func(e shownExecutor) []string {
+			state := "serving"
+			if e.Draining {
+				state = "draining"
+			}
+			return []string{e.Executor, orDash(e.Address), orDash(strings.TrimSpace(e.Version)), countText(e.Active), countText(e.Slots), bytesText(e.Memory), state}
+		})
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 type demandCommand struct {
 	placeFlags
 	listFlags
+	watchFlags
 	Name string `arg:"" optional:"" help:"Only this table."`
 }
 
@@ -33,7 +34,7 @@ type shardDemand struct {
 	AgeExact     bool         `json:"age_exact"` // else it has waited at least that long
 }
 
-func (c *demandCommand) Run(ctx context.Context, streams process.Streams) error {
+func (c *demandCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
 	p, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -43,12 +44,14 @@ func (c *demandCommand) Run(ctx context.Context, streams process.Streams) error 
 		return err
 	}
 	defer cluster.Close()
-	rows, err := cluster.demand(ctx, c.Name, p.clock.Now().UnixMilli())
-	if err != nil {
-		return err
-	}
-	return printList(streams.Out, c.listFlags, []string{"TABLE", "SHARD", "SEALED", "MERGED", "PENDING", "SIZE", "AGE"}, rows, func(d shardDemand) []string {
-		return []string{d.Table, d.Shard, markText(d.Sealed), markText(d.Merged), unknownOr(d.Pending, countText), bytesText(d.PendingBytes), ageText(d)}
+	return c.show(ctx, streams, signals, p.clock, func(ctx context.Context) error {
+		rows, err := cluster.demand(ctx, c.Name, p.clock.Now().UnixMilli())
+		if err != nil {
+			return err
+		}
+		return printList(streams.Out, c.listFlags, []string{"TABLE", "SHARD", "SEALED", "MERGED", "PENDING", "SIZE", "AGE"}, rows, func(d shardDemand) []string {
+			return []string{d.Table, d.Shard, markText(d.Sealed), markText(d.Merged), unknownOr(d.Pending, countText), bytesText(d.PendingBytes), ageText(d)}
+		})
 	})
 }
 

@@ -35,6 +35,8 @@ type cli struct {
 	Executors  executorsCommand  `cmd:"" help:"List the executors."`
 	Demo       demoCommand       `cmd:"" help:"Write a demo's rows through a running cluster, and verify what it merges."`
 	Probe      probeCommand      `cmd:"" help:"Ask servers whether they are well; for health checks."`
+
+	operateCommands
 }
 
 func main() {
