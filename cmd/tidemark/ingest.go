@@ -56,7 +56,7 @@ func (c *ingestCommand) Run(ctx context.Context, streams process.Streams, signal
 	ctx, stop := process.UntilDrained(ctx, signals.Drain)
 	defer stop()
 	report, err := ingest.Load(ctx, ingest.Deps{
-		Config: writer.Config{Etcd: c.endpoints(ctx), Prefix: c.Keys().Prefix, Label: process.DefaultID("ingest")},
+		Config: writer.Config{Etcd: c.publishTo(ctx), Prefix: c.Keys().Prefix, Label: process.DefaultID("ingest")},
 		Writer: writer.Deps{Store: p.store, Clock: p.clock, Random: p.random},
 	}, source, ingest.Plan{Table: t, Shards: c.Shards, RowsPerGeneration: c.RowsPerGeneration, OnProgress: bar.show})
 	bar.end()

@@ -22,6 +22,9 @@ import (
 // dialTimeout bounds how long a command tries to reach etcd: long enough for an election, short enough for a person.
 const dialTimeout = 5 * time.Second
 
+// foundTimeout bounds how long a writer tries to reach an etcd whose address it has found in the root.
+const foundTimeout = 2 * time.Second
+
 // placeFlags say where a command works: the root, and the etcd of the cluster that serves it.
 type placeFlags struct {
 	process.RootFlags
@@ -74,6 +77,21 @@ func (f placeFlags) endpoints(ctx context.Context) []string {
 		return record.Etcd
 	}
 	return nil
+}
+
+// publishTo are the endpoints of etcd that a writer tells of what it seals: those of the flags, else those of a server
+// that runs on the root, if it does. A writer needs neither.
+func (f placeFlags) publishTo(ctx context.Context) []string {
+	endpoints := f.endpoints(ctx)
+	if len(f.Etcd) > 0 || len(endpoints) == 0 {
+		return endpoints
+	}
+	client, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: endpoints, Timeout: foundTimeout})
+	if err != nil {
+		return nil // left behind by a server that is gone
+	}
+	_ = client.Close()
+	return endpoints
 }
 
 // dial reaches etcd; without any endpoint it is errNoEtcd.
