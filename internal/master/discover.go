@@ -7,41 +7,46 @@ import (
 	"tidemark/internal/table"
 )
 
-// A listing of all tables costs about one request per folder. discoverPerSecond bounds what discovery may spend, so few
-// tables are looked for every two seconds and ten thousand every quarter of an hour; a table that is written to is
-// noticed by its demand at once.
+// A listing of all tables costs about one request per folder, and finds only tables that nobody has told us of: one that is
+// written to is noticed by its demand at once. So it is made often while tables appear, and half as often after each time
+// in which none did, down to six times an hour. discoverPerSecond bounds what it may spend in any case: ten thousand
+// tables are looked for every quarter of an hour.
 const (
 	discoverMin       = 2 * time.Second
-	discoverMax       = 30 * time.Minute
+	discoverMax       = 10 * time.Minute
 	discoverPerSecond = 10
 )
 
 // discover looks for tables on storage until ctx is done.
 func (m *Master) discover(ctx context.Context) error {
+	wait := discoverMin
 	for {
-		wait := incompleteAfter
+		pause := incompleteAfter
 		if m.ready() {
 			names, err := table.List(ctx, m.config.Store)
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return nil
+			case err != nil:
 				m.log.Warn("could not list the tables under the root; trying again", "root", m.config.Store.URL(), "error", err)
+				wait = discoverMin
+			case m.found(names):
+				wait = discoverMin
 			}
-			if err == nil {
-				m.found(names)
-			}
-			wait = min(max(time.Duration(len(names)/discoverPerSecond)*time.Second, discoverMin), discoverMax)
+			pause = max(wait, time.Duration(len(names)/discoverPerSecond)*time.Second)
+			wait = min(2*wait, discoverMax)
+		} else {
+			wait = discoverMin // etcd may have lost everything
 		}
-		if m.config.Clock.Sleep(ctx, wait) != nil {
+		if m.config.Clock.Sleep(ctx, pause) != nil {
 			return nil
 		}
 	}
 }
 
 // found notes the tables that storage has. A table that was found before is left to its own scans; one that is not there
-// any more may be forgotten.
-func (m *Master) found(names []string) {
+// any more may be forgotten. It reports whether there is a new one.
+func (m *Master) found(names []string) (fresh bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	there := make(map[string]struct{}, len(names))
@@ -49,6 +54,7 @@ func (m *Master) found(names []string) {
 		there[name] = struct{}{}
 		e := m.book.entry(name)
 		if !e.found {
+			fresh = true
 			e.found, e.wanted, e.scanAt = true, true, 0
 			m.book.touch(e)
 		}
@@ -60,6 +66,7 @@ func (m *Master) found(names []string) {
 		}
 	}
 	wake(m.wakeScans)
+	return fresh
 }
 
 // ready says whether decisions can be made.
