@@ -19,6 +19,8 @@ type world struct {
 	start time.Time
 	plan  *plan
 	trace *trace
+	// verbose puts every event into the trace.
+	verbose bool
 
 	mu       sync.Mutex // guards the following
 	arrivals []*event   // submitted since the last look, in any order
@@ -101,6 +103,9 @@ func (w *world) run(done func() bool) {
 		heap.Pop(&w.queue)
 		w.happened++
 		w.mu.Unlock()
+		if w.verbose {
+			w.trace.say("event", "%s", head.name)
+		}
 		head.run()
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,6 +32,8 @@ const (
 	prefix = "/t"
 	// quietMax is how long everything may take to become quiet once all faults have healed.
 	quietMax = 45 * time.Minute
+	// memoryMax is when the collector runs all the same.
+	memoryMax = 1 << 30
 	// stopMax is how long the processes may take to end.
 	stopMax = 10 * time.Minute
 	// landMax is how long after its sender gave up a request may land.
@@ -42,8 +46,9 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // Options of one run.
 type Options struct {
-	Off map[string]bool // ids of faults that are left out
-	Log bool            // the system's own log goes into the trace
+	Off    map[string]bool // ids of faults that are left out
+	Log    bool            // the system's own log goes into the trace
+	Events bool            // every event goes into the trace
 	// Mutant is a deliberate bug; see mutant.go.
 	Mutant string
 }
@@ -90,7 +95,12 @@ type role struct {
 
 // Run runs one seed. It must not run in parallel with another.
 func Run(t *testing.T, seed uint64, o Options) (result Result) {
+	// The collector would take turns with the goroutines, so it only runs in between.
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryMax))
 	synctest.Test(t, func(t *testing.T) {
+		reseed(seed)
 		defer simetcd.EnterBubble()()
 		s := newSim(seed, o)
 		s.run()
@@ -104,7 +114,7 @@ func newSim(seed uint64, o Options) *sim {
 	w := &world{
 		seed: seed, start: start, plan: planOf(seed), trace: &trace{start: start}, counts: map[string]int{}, kick: make(chan struct{}, 1),
 	}
-	w.plan.off = o.Off
+	w.plan.off, w.verbose = o.Off, o.Events
 	s := &sim{
 		world: w, options: o, memory: objstore.NewMemory(clock.System()), checker: newChecker(w),
 		created: map[string]bool{}, dropped: map[string]bool{},

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"tidemark/test/sim/simetcd"
 )
@@ -23,27 +24,31 @@ type wire struct{ p *process }
 
 var _ simetcd.Transport = wire{}
 
-func (t wire) Call(ctx context.Context, r simetcd.Request, apply func() error) error {
-	result := new(error)
+func (t wire) Call(ctx context.Context, r simetcd.Request, apply func() (proto.Message, error)) (proto.Message, error) {
+	type answer struct {
+		reply proto.Message
+		err   error
+	}
+	a := new(answer)
 	mutates := true
 	if _, reads := r.Body.(*pb.RangeRequest); reads || r.Method == "LeaseTimeToLive" {
 		mutates = false
 	}
-	switch t.p.perform(ctx, toEtcd, describe(r), mutates, func() { *result = apply() }) {
+	switch t.p.perform(ctx, toEtcd, describe(r), mutates, func() { a.reply, a.err = apply() }) {
 	case answered:
-		return *result
-	case unsent:
-		if t.p.isDead() {
-			return errClosed
-		}
-		return status.FromContextError(ctx.Err()).Err()
-	case gone:
-		if t.p.isDead() {
-			return errClosed
-		}
-		return status.FromContextError(ctx.Err()).Err()
+		return a.reply, a.err
+	case unsent, gone:
+		return nil, t.ended(ctx)
 	}
-	return errLost
+	return nil, errLost
+}
+
+// ended is what a client says whose call ended before its answer.
+func (t wire) ended(ctx context.Context) error {
+	if t.p.isDead() {
+		return errClosed
+	}
+	return status.FromContextError(ctx.Err()).Err()
 }
 
 // describe names a request for the trace.
@@ -74,10 +79,7 @@ func (t wire) Open(ctx context.Context, fail func(error)) (simetcd.Stream, error
 	switch t.p.perform(ctx, toEtcd, "etcd watch", false, func() {}) {
 	case answered:
 	case unsent, gone:
-		if t.p.isDead() {
-			return nil, errClosed
-		}
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return nil, t.ended(ctx)
 	default:
 		return nil, errLost
 	}

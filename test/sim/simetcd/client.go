@@ -20,8 +20,8 @@ import (
 // Transport is the way between one client and the server. Its methods are called by the client's goroutines.
 type Transport interface {
 	// Call carries a request: it calls apply, which runs it on the server, never, once or later, and returns what
-	// the client shall see. reply is valid when apply has returned without an error.
-	Call(ctx context.Context, request Request, apply func() error) error
+	// the client shall see.
+	Call(ctx context.Context, request Request, apply func() (proto.Message, error)) (proto.Message, error)
 	// Open opens a stream of watches. fail breaks it; it may be called at any time, also after it was closed. The
 	// stream's messages are given to deliver, in order, whenever the transport likes; closed ends that.
 	Open(ctx context.Context, fail func(error)) (Stream, error)
@@ -107,11 +107,7 @@ func answer[M proto.Message](reply M, err error) (proto.Message, error) { return
 // unary stands where the real client would send a request.
 func (c *conn) unary(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
 	request := req.(proto.Message)
-	var got proto.Message
-	err := c.via.Call(ctx, Request{methodOf(method), request}, func() (err error) {
-		got, err = c.run(request)
-		return err
-	})
+	got, err := c.via.Call(ctx, Request{methodOf(method), request}, func() (proto.Message, error) { return c.run(request) })
 	if err != nil {
 		return err
 	}
@@ -257,9 +253,9 @@ func (w *clientWatch) RecvMsg(m any) error {
 type Direct struct{}
 
 // Call implements [Transport].
-func (Direct) Call(ctx context.Context, _ Request, apply func() error) error {
+func (Direct) Call(ctx context.Context, _ Request, apply func() (proto.Message, error)) (proto.Message, error) {
 	if err := ctx.Err(); err != nil {
-		return status.FromContextError(err).Err()
+		return nil, status.FromContextError(err).Err()
 	}
 	return apply()
 }
