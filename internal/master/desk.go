@@ -100,6 +100,9 @@ func (e *entry) addDemand(d demand.Shard, nowMS int64) {
 
 // noteOutcome learns from a release what the next scan would find.
 func (e *entry) noteOutcome(n int, o *schedule.Outcome, nowMS int64) {
+	if n == etcd.LogTurn && o.Kind == schedule.KindCleanup && o.Result == schedule.ResultNothing {
+		e.cleanedMS = nowMS // there was nothing to clean, which is as good
+	}
 	if o.Result != schedule.ResultMerged {
 		return
 	}
