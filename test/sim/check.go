@@ -12,18 +12,24 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"tidemark/test/sim/simetcd"
 )
+
+// wipeNoticed is how long executors may take to notice that etcd was replaced: until their next renewal, and it may hang.
+const wipeNoticed = 60 * time.Second
 
 // checker knows what must hold, from storage and etcd alone. All its methods are called by the world's goroutine.
 type checker struct {
-	world  *world
-	files  map[string][]byte // everything in the store
-	tables map[string]*tableState
-	books  *books
-	marks  map[string]seenDemand // by key in etcd
-	wiped  time.Duration
-
+	world   *world
+	files   map[string][]byte // everything in the store
+	tables  map[string]*tableState
+	books   *books
+	marks   map[string]seenDemand // by key in etcd
 	decoded decoded
+
+	mu    sync.Mutex // guards the following
+	wiped time.Duration
 }
 
 // tableState is a table as its log says.
@@ -45,11 +51,18 @@ type tableState struct {
 
 // shardState is a shard's manifests, of one life of the table: key is "<table id>/<shard>".
 type shardState struct {
+	trims             []trim
 	version, boundary uint64
 	sealed, trimmed   uint64
 	generations       map[uint64]generation
 	epoch             uint64
 	state             string
+}
+
+// trim is when generations up to one were trimmed.
+type trim struct {
+	through uint64
+	at      time.Duration
 }
 
 type generation struct {
@@ -106,12 +119,72 @@ func (c *checker) deleted(p *process, key string) {
 		if s == nil || parts[2] != t.id || t.dropped {
 			return
 		}
-		for n := t.marks[parts[3]] + 1; n <= s.sealed; n++ {
-			if "_shards/"+strings.Join(parts[2:], "/") == s.generations[n].path {
-				c.world.fail("table %s shard %s: %s deleted generation %d, which is not merged (mark %d)", t.name, parts[3], p.name, n, t.marks[parts[3]])
+		c.generationDeleted(p, t, s, parts[3], "_shards/"+strings.Join(parts[2:], "/"))
+	}
+}
+
+// generationDeleted checks the deletion of a generation's file: what was named may go an hour after it was trimmed, what
+// was not may once it can never be named.
+func (c *checker) generationDeleted(p *process, t *tableState, s *shardState, shard, path string) {
+	for n, g := range s.generations {
+		if g.path != path {
+			continue
+		}
+		if n > t.marks[shard] {
+			c.world.fail("table %s shard %s: %s deleted generation %d, which is not merged (mark %d)", t.name, shard, p.name, n, t.marks[shard])
+		}
+		for _, trimmed := range s.trims {
+			if n <= trimmed.through {
+				if age := c.world.now() - trimmed.at; age < time.Hour {
+					c.world.fail("table %s shard %s: %s deleted generation %d, trimmed %s ago", t.name, shard, p.name, n, age)
+				}
+				return
 			}
 		}
+		c.world.fail("table %s shard %s: %s deleted generation %d, which is not trimmed", t.name, shard, p.name, n)
+		return
 	}
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	number, _, _ := strings.Cut(name, "-")
+	if n, err := strconv.ParseUint(number, 10, 64); err != nil || n > s.sealed {
+		c.world.fail("table %s shard %s: %s deleted %s, which may yet become a generation: %d are sealed", t.name, shard, p.name, path, s.sealed)
+	}
+}
+
+// sent checks what an executor sends: its session stands, or it would have fenced itself; and while its session stands, a
+// commit is of an execution that has turns.
+func (c *checker) sent(p *process, server *simetcd.Server, op, key string, body []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wiped != 0 && c.world.now()-c.wiped < wipeNoticed {
+		return
+	}
+	session, _ := server.Standing(prefix + "/executors/" + p.name)
+	if len(session) == 0 {
+		c.world.fail("%s sends %s %s without a session", p.name, op, key)
+		return
+	}
+	if op != "put-if-absent" || !strings.Contains(key, "/_delta_log/") {
+		return
+	}
+	var execution string
+	for line := range bytes.Lines(body) {
+		var a action
+		if json.Unmarshal(line, &a) == nil && a.CommitInfo != nil {
+			execution = a.CommitInfo.Execution
+		}
+	}
+	p.mu.Lock()
+	p.executions[execution] = true
+	p.mu.Unlock()
+	name, _, _ := strings.Cut(key, "/")
+	turns, _ := server.Standing(prefix + "/turns/" + name + "/")
+	for _, kv := range turns {
+		if bytes.Contains(kv.Value, []byte(execution)) {
+			return
+		}
+	}
+	c.world.fail("%s commits to %s by execution %s, which has no turn", p.name, key, execution)
 }
 
 type manifestFile struct {
@@ -178,6 +251,9 @@ func (c *checker) manifest(p *process, t *tableState, id, shard string, body []b
 	} else if m.Epoch > s.epoch {
 		c.world.trace.say(p.name, "claimed %s %s with epoch %d", t.name, shard, m.Epoch)
 	}
+	if m.Trimmed > s.trimmed {
+		s.trims = append(s.trims, trim{m.Trimmed, c.world.now()})
+	}
 	s.version, s.boundary, s.sealed, s.trimmed, s.epoch, s.state = m.Version, m.Boundary, m.SealedThrough, m.Trimmed, m.Epoch, m.State
 }
 
@@ -224,6 +300,7 @@ type action struct {
 	} `json:"metaData"`
 	CommitInfo *struct {
 		Operation string `json:"operation"`
+		Execution string `json:"tidemarkExecution"`
 	} `json:"commitInfo"`
 }
 
@@ -436,6 +513,7 @@ type seenDemand struct {
 type demandFile struct {
 	TableID     string `json:"table_id"`
 	Incarnation int64  `json:"incarnation"`
+	Source      string `json:"source"`
 	Sealed      *struct {
 		Gen uint64 `json:"gen"`
 	} `json:"sealed"`
@@ -482,6 +560,9 @@ func (c *checker) demand(key, name, shard string, d demandFile) {
 	if now.life == was.life && (now.sealed < was.sealed || now.merged < was.merged || was.mergedKnown && !now.mergedKnown || was.sealedKnown && !now.sealedKnown) {
 		c.world.fail("etcd %s lowers a mark: sealed %d→%d, merged %d→%d", key, was.sealed, now.sealed, was.merged, now.merged)
 	}
+	if d.Source == "writer" && now.mergedKnown && (!was.mergedKnown || now.life != was.life) {
+		c.world.fail("etcd %s: a writer says how much is merged, which it cannot know", key)
+	}
 	t := c.tables[name]
 	if t == nil {
 		c.world.fail("etcd %s is demand of a table that does not exist", key)
@@ -503,6 +584,8 @@ func (c *checker) demand(key, name, shard string, d demandFile) {
 // wipe forgets what a lost etcd said.
 func (c *checker) wipe() {
 	clear(c.marks)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.wiped = c.world.now()
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"tidemark/internal/demand"
 	"tidemark/internal/etcd"
+	"tidemark/internal/objstore"
 	"tidemark/internal/schema"
 	"tidemark/internal/table"
 	"tidemark/writer"
@@ -29,7 +30,7 @@ type load struct {
 	*sim
 	p         *process
 	r         *rand.Rand
-	store     *processStore
+	store     objstore.Store
 	publisher writer.Publisher
 	next      int64                     // id of the next row
 	carried   map[string][]arrow.Record // by table: rows handed back as unsealed, to be written again
@@ -270,7 +271,7 @@ func fieldsOf(t tablePlan) []arrow.Field {
 }
 
 // create creates a table, however often it takes.
-func (s *sim) create(p *process, store *processStore, t tablePlan) error {
+func (s *sim) create(p *process, store objstore.Store, t tablePlan) error {
 	shape, err := schema.FromArrow(arrow.NewSchema(fieldsOf(t), nil))
 	if err != nil {
 		return err

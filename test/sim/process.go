@@ -27,17 +27,18 @@ type process struct {
 	dead   chan struct{} // closed by a crash
 	ended  chan struct{} // closed when its main function has returned
 
-	mu     sync.Mutex // guards the following
-	paused time.Duration
-	wake   chan struct{} // closed at the end of the pause
-	held   []func()      // timers that fired during the pause
-	cut    [2]time.Duration
-	broken []func(error) // breaks its streams
+	mu         sync.Mutex // guards the following
+	paused     time.Duration
+	wake       chan struct{} // closed at the end of the pause
+	held       []func()      // timers that fired during the pause
+	cut        [2]time.Duration
+	broken     []func(error)   // breaks its streams
+	executions map[string]bool // whose commits it has sent
 }
 
 func (w *world) spawn(name string, life int, skew time.Duration, main func(p *process) error) *process {
 	p := &process{
-		world: w, name: name, life: life, dead: make(chan struct{}), ended: make(chan struct{}),
+		world: w, name: name, life: life, dead: make(chan struct{}), ended: make(chan struct{}), executions: map[string]bool{},
 		random: random.Seeded(w.draw(fmt.Sprintf("%s life %d", name, life)).Uint64()),
 	}
 	p.clock = &processClock{process: p, skew: skew, start: w.now()}

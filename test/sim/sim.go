@@ -124,11 +124,29 @@ func newSim(seed uint64, o Options) *sim {
 	return s
 }
 
-func (s *sim) storeOf(p *process) *processStore {
-	return &processStore{p: p, inner: s.memory, seen: s.checker.landed, sent: func(*process, string, string) {}}
+func (s *sim) storeOf(p *process) objstore.Store {
+	store := &processStore{p: p, inner: s.memory, seen: s.checker.landed, sent: s.sent}
+	if s.options.Mutant == "" {
+		return store
+	}
+	return &mutantStore{Store: store, p: p, mutant: s.options.Mutant}
 }
 
-func (s *sim) dial(p *process) (*clientv3.Client, error) { return simetcd.Dial(s.etcd, wire{p}) }
+func (s *sim) dial(p *process) (*clientv3.Client, error) {
+	var via simetcd.Transport = wire{p}
+	if s.options.Mutant != "" {
+		via = mutantWire{wire{p}, s.options.Mutant}
+	}
+	return simetcd.Dial(s.etcd, via)
+}
+
+// sent checks what a process sends at the moment it does. It is called by the process's goroutines.
+func (s *sim) sent(p *process, op, key string, body []byte) {
+	if !executes(p) {
+		return
+	}
+	s.checker.sent(p, s.etcd, op, key, body)
+}
 
 // stopped says whether a load must end.
 func (s *sim) stopped(p *process) bool { return s.stop.Load() || p.ctx.Err() != nil }

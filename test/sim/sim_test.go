@@ -99,3 +99,26 @@ func TestASeedRepeatsItself(t *testing.T) {
 	}
 	t.Logf("%d of %d", same, seeds)
 }
+
+// TestMutants looks for the first seed that catches each deliberate bug; TIDEMARK_SIM_MUTANT names one by its number.
+func TestMutants(t *testing.T) {
+	seeds := number("TIDEMARK_SIM_MUTANT_SEEDS", 0)
+	if seeds == 0 {
+		t.Skip("set TIDEMARK_SIM_MUTANT_SEEDS to look for the seeds that catch each mutant")
+	}
+	only := number("TIDEMARK_SIM_MUTANT", 0)
+	for i, mutant := range mutants {
+		if only != 0 && int(only) != i+1 {
+			continue
+		}
+		t.Run(mutant, func(t *testing.T) {
+			for seed := uint64(1); seed <= seeds; seed++ {
+				if r := Run(t, seed, Options{Mutant: mutant}); len(r.Failures) > 0 {
+					t.Logf("seed %d: %v", seed, r.Failures[0])
+					return
+				}
+			}
+			t.Errorf("not caught by %d seeds", seeds)
+		})
+	}
+}

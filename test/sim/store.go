@@ -14,7 +14,7 @@ type processStore struct {
 	p     *process
 	inner *objstore.Memory
 	seen  func(p *process, op, key string, body []byte) // told of every change that was made
-	sent  func(p *process, op, key string)              // told of everything that is sent
+	sent  func(p *process, op, key string, body []byte) // told of everything that is sent
 }
 
 var _ objstore.Store = (*processStore)(nil)
@@ -27,13 +27,13 @@ var (
 func (s *processStore) URL() string { return "sim://store" }
 
 // admitted asks, as every store does right before it sends, whether the request may be sent.
-func (s *processStore) admitted(ctx context.Context, op, key string) error {
+func (s *processStore) admitted(ctx context.Context, op, key string, body []byte) error {
 	if err := s.p.awake(context.Background()); err != nil {
 		return &objstore.Error{Op: op, Key: key, Code: objstore.CodeUnavailable, Err: err}
 	}
 	err := objstore.Admitted(ctx)
 	if err == nil {
-		s.sent(s.p, op, key)
+		s.sent(s.p, op, key, body)
 		return nil
 	}
 	code := objstore.CodeCancelled
@@ -63,7 +63,7 @@ func failure(ctx context.Context, op, key string, e end) *objstore.Error {
 
 // read is a request that changes nothing.
 func (s *processStore) read(ctx context.Context, op, key string, apply func() error) error {
-	if err := s.admitted(ctx, op, key); err != nil {
+	if err := s.admitted(ctx, op, key, nil); err != nil {
 		return err
 	}
 	result := new(error)
@@ -140,7 +140,7 @@ func (s *processStore) ReplaceIfMatch(ctx context.Context, key string, body []by
 }
 
 func (s *processStore) mutate(ctx context.Context, op, key string, body []byte, apply func() objstore.Result) objstore.Result {
-	if err := s.admitted(ctx, op, key); err != nil {
+	if err := s.admitted(ctx, op, key, body); err != nil {
 		return objstore.Result{Outcome: objstore.Refused, Err: err}
 	}
 	result := new(objstore.Result)
@@ -160,7 +160,7 @@ func (s *processStore) mutate(ctx context.Context, op, key string, body []byte, 
 }
 
 func (s *processStore) Delete(ctx context.Context, key string) error {
-	if err := s.admitted(ctx, objstore.OpDelete, key); err != nil {
+	if err := s.admitted(ctx, objstore.OpDelete, key, nil); err != nil {
 		return err
 	}
 	result := new(error)
@@ -199,7 +199,7 @@ type processUpload struct {
 }
 
 func (u *processUpload) Write(b []byte) (int, error) {
-	if err := u.store.admitted(u.ctx, objstore.OpWrite, u.key); err != nil {
+	if err := u.store.admitted(u.ctx, objstore.OpWrite, u.key, nil); err != nil {
 		return 0, err
 	}
 	u.body = append(u.body, b...)
@@ -208,7 +208,7 @@ func (u *processUpload) Write(b []byte) (int, error) {
 
 func (u *processUpload) Complete(ctx context.Context) (objstore.Info, error) {
 	for _, c := range []context.Context{u.ctx, ctx} {
-		if err := u.store.admitted(c, objstore.OpComplete, u.key); err != nil {
+		if err := u.store.admitted(c, objstore.OpComplete, u.key, nil); err != nil {
 			return objstore.Info{}, err
 		}
 	}
