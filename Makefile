@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e test-etcd check bench clean help
+.PHONY: build run test readers test-e2e test-etcd test-s3 check bench clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -33,10 +33,14 @@ readers: .venv/ready ## Install delta-rs and DuckDB, the independent readers of 
 	@touch $@
 
 test-e2e: build readers ## Run the slower suite: real processes, kills, real input, independent readers
-	TIDEMARK_E2E=1 $(GO) test -count=1 -timeout 40m -v ./test/e2e/...
+	TIDEMARK_E2E=1 TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 40m -v ./test/e2e/...
 
 test-etcd: ## Run the fleet over three real etcd processes: kills, cuts, delays, compaction, no space, a wipe (3 min)
 	TIDEMARK_TEST_ETCD=1 $(GO) test -count=1 -timeout 15m -v ./test/etcd/
+
+test-s3: ## Run what needs a real S3 server: contract, races, faults, fences, requests (versitygw, fetched; 1 min)
+	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m ./internal/objstore/...
+	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m -v -run S3 ./internal/master
 
 check: ## gofmt, vet, staticcheck and the tests
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
