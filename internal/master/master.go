@@ -141,6 +141,9 @@ func (m *Master) details() map[string]any {
 // An error is one that only a person can cure: the root is another cluster's, or another master has this id.
 func (m *Master) Run(ctx context.Context) error {
 	if err := m.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop before there was anything to give back
+		}
 		return err
 	}
 	defer m.detached.Close()
