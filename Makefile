@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e test-etcd test-s3 check bench clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 check bench clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -42,11 +42,15 @@ test-s3: ## Run what needs a real S3 server: contract, races, faults, fences, re
 	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m ./internal/objstore/...
 	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m -v -run S3 ./internal/master
 
-check: ## gofmt, vet, staticcheck and the tests
+lint: ## gofmt, vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
-	$(GO) test ./...
+
+check: lint test ## gofmt, vet, staticcheck and the tests
+
+chaos: build readers ## Run the chaos rig for 15 minutes (TIDEMARK_CHAOS changes that): kills, stops, cuts, a full etcd
+	TIDEMARK_E2E=1 TIDEMARK_S3_TESTS=1 TIDEMARK_CHAOS=$${TIDEMARK_CHAOS:-15m} $(GO) test -count=1 -timeout 60m -v -run Chaos ./test/e2e
 
 bench: build ## Measure merge speed and memory, as ratios against DuckDB where it is installed
 	$(GO) run ./bench

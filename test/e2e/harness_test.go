@@ -138,10 +138,14 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// start starts a binary; it is killed when the test ends, and its output shown if the test failed.
+// start starts a binary of bin/, or one by its absolute path; it is killed when the test ends, and its output shown if the test failed.
 func start(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(filepath.Join(bin, name), args...), name: name, exited: make(chan struct{}), output: &lockedBuffer{}}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(bin, name)
+	}
+	p := &process{cmd: exec.Command(path, args...), name: filepath.Base(name), exited: make(chan struct{}), output: &lockedBuffer{}}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	if err := p.cmd.Start(); err != nil {
