@@ -15,7 +15,8 @@ import (
 const (
 	// DefaultDialTimeout is how long a start waits for etcd.
 	DefaultDialTimeout = 5 * time.Second
-	// A client notices a dead connection within both together, well within the deadline of a session.
+	// A client notices a dead connection within both together, well within the deadline of a session, as long as it
+	// waits for something. Without that it must not ping: etcd closes connections that ping and ask nothing.
 	keepaliveTime, keepaliveTimeout = 3 * time.Second, 2 * time.Second
 )
 
@@ -41,7 +42,7 @@ func Dial(ctx context.Context, o DialOptions) (*clientv3.Client, error) {
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: o.Endpoints, DialTimeout: o.Timeout, TLS: o.TLS, Username: o.Username, Password: o.Password,
-		DialKeepAliveTime: keepaliveTime, DialKeepAliveTimeout: keepaliveTimeout, PermitWithoutStream: true,
+		DialKeepAliveTime: keepaliveTime, DialKeepAliveTimeout: keepaliveTimeout,
 		Logger: zap.NewNop(), // what matters is in the errors
 	})
 	if err != nil {

@@ -110,6 +110,9 @@ var errDrift = errors.New("the watch had missed changes")
 // errSilent: etcd answers, but the watch says nothing.
 var errSilent = errors.New("the watch is silent")
 
+// errEnded: the client ended the watch, as it does when it is closed.
+var errEnded = errors.New("the watch ended")
+
 // follow is one snapshot and the watch that follows it. It says whether the snapshot succeeded.
 func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 	at, err := f.snapshot(ctx)
@@ -122,7 +125,9 @@ func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 	// A member that has lost its leader must say so instead of keeping silent.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	w := &watching{Follower: f, changes: f.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))}
+	// The watch begins with the revision of the snapshot, whose events are known: etcd gives no sign of life to a watch
+	// of a revision that is still to come, and where nothing is written that would be silence for ever.
+	w := &watching{Follower: f, known: at.Revision, changes: f.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(at.Revision))}
 	// Every follower at its own time, so that one of them asks for the sign that serves all.
 	w.sign, w.stopSign = f.clock.After(random.Jitter(f.random, f.signEvery))
 	w.reread, w.stopReread = f.clock.After(random.Jitter(f.random, f.rereadEvery))
@@ -137,7 +142,7 @@ func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 		select {
 		case change, open := <-w.changes:
 			if !open {
-				return true, fmt.Errorf("the watch ended: %w", context.Cause(ctx))
+				return true, errors.Join(errEnded, context.Cause(ctx))
 			}
 			if err := w.apply(change); err != nil {
 				return true, err
@@ -184,6 +189,7 @@ func (f *Follower) snapshot(ctx context.Context) (Version, error) {
 // watching is one watch.
 type watching struct {
 	*Follower
+	known      int64 // revision of the snapshot
 	changes    clientv3.WatchChan
 	sign       <-chan time.Time
 	stopSign   func()
@@ -211,9 +217,11 @@ func (w *watching) apply(change clientv3.WatchResponse) error {
 	w.missed = 0
 	w.noteDeletes(change.Events)
 	for _, ev := range change.Events {
-		if ev.Type == clientv3.EventTypeDelete {
+		switch {
+		case ev.Kv.ModRevision <= w.known:
+		case ev.Type == clientv3.EventTypeDelete:
 			w.mirror.Delete(string(ev.Kv.Key))
-		} else {
+		default:
 			w.mirror.Put(ev.Kv)
 		}
 	}

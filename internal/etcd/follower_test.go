@@ -28,6 +28,7 @@ type mapMirror struct {
 	revisions map[string]int64
 	fresh     bool
 	stale     int    // how often it went stale
+	signs     int    // how often it was fresh
 	deaf      string // the next Put of this key is lost
 }
 
@@ -58,6 +59,7 @@ func (m *mapMirror) Fresh(int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fresh = true
+	m.signs++
 }
 
 func (m *mapMirror) Stale(error) {
@@ -194,6 +196,22 @@ func TestASilentEtcdMakesTheMirrorStaleUntilItAnswersAgain(t *testing.T) {
 	put(t, direct, "p/a", "1")
 	proxy.Set(true, true)
 	eventually(t, "it is fresh again", func() bool { return m.is(map[string]string{"p/a": "1"}) })
+}
+
+// An idle fleet writes nothing to etcd for minutes.
+func TestAnEtcdInWhichNothingIsWrittenStillGivesSigns(t *testing.T) {
+	client := etcdtest.Start(t)
+	put(t, client, "p/a", "1") // the newest revision is one that the watch begins with
+	m := newMapMirror()
+	follow(t, client, "p/", m, func(f *Follower) { f.signEvery = 20 * time.Millisecond })
+	eventually(t, "signs", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.signs > 2*signsMissed || m.stale > 0
+	})
+	if n := m.wentStale(); n != 0 {
+		t.Errorf("went stale %d times", n)
+	}
 }
 
 func TestWhatTheWatchMissedIsCountedAsDriftAndRepaired(t *testing.T) {
