@@ -21,12 +21,13 @@ type Explanation struct {
 	Slot      int      `json:"slot"`
 	Owner     string   `json:"owner,omitempty"`    // master that owns the slot; empty: nobody, and nothing is queued
 	Executors int      `json:"executors"`          // that would claim a unit
-	Warnings  []string `json:"warnings,omitempty"` // what stands in the way of every table
+	Warnings  []string `json:"warnings,omitempty"` // what stands in the way besides
 }
 
 // Explain answers from etcd and storage, with the functions by which the table's owner decides, and changes nothing.
 func (c *Control) Explain(ctx context.Context, name string) (Explanation, error) {
-	if _, err := c.load(ctx, name); err != nil {
+	t, err := c.load(ctx, name)
+	if err != nil {
 		return Explanation{}, err
 	}
 	cluster, err := c.cluster(ctx)
@@ -42,10 +43,19 @@ func (c *Control) Explain(ctx context.Context, name string) (Explanation, error)
 		return Explanation{}, err
 	}
 	x := Explanation{Explanation: schedule.Explain(in), Slot: etcd.SlotOf(name, cluster.Slots)}
-	if err := c.whoServes(ctx, &x); err != nil {
+	if err := t.Mergeable(); err != nil {
+		x.Warnings = append(x.Warnings, fmt.Sprintf("Nothing of this table is queued: %v", err))
+	}
+	values, err := c.Policy(ctx, name)
+	if err != nil {
 		return Explanation{}, err
 	}
-	return x, nil
+	for _, v := range values {
+		if v.Problem != "" {
+			x.Warnings = append(x.Warnings, fmt.Sprintf("%s; %s is in force instead.", v.Problem, v.Value))
+		}
+	}
+	return x, c.whoServes(ctx, &x)
 }
 
 // whoServes fills in who decides about the table and how many would work on it.

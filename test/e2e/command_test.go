@@ -51,6 +51,8 @@ func TestHelpOfEveryCommandTeaches(t *testing.T) {
 	for _, command := range [][]string{
 		{}, {"dev"}, {"table", "create"}, {"table", "list"}, {"table", "show"}, {"table", "drop"}, {"ingest"}, {"wait"},
 		{"cat"}, {"demand"}, {"turns"}, {"executors"},
+		{"explain"}, {"failures"}, {"masters"}, {"doctor"}, {"merge"}, {"pause"}, {"resume"}, {"policy", "get"}, {"policy", "set"}, {"policy", "unset"},
+		{"retry"}, {"skip"}, {"cancel"}, {"drain"}, {"undrain"}, {"cleanup"}, {"completion"}, {"man"},
 	} {
 		r := tidemark(t, nil, append(command, "--help")...)
 		if r.status != 0 || !strings.Contains(r.out, "Usage: tidemark") {
