@@ -47,7 +47,7 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 	}
 	defer server.Client.Close()
 	if dir, local := objstore.LocalDir(c.Root); local {
-		lock, err := rootlock.LockDir(dir, false)
+		lock, err := rootlock.Lock(ctx, server.Store, dir, false)
 		if err != nil {
 			return err
 		}

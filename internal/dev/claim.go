@@ -14,12 +14,12 @@ import (
 
 // lockDir locks a local root for a development server: alone with an embedded etcd, else together with the other masters
 // of its cluster. A standalone server's claim does so itself.
-func (s *Server) lockDir() (unlock func(), err error) {
+func (s *Server) lockDir(ctx context.Context) (unlock func(), err error) {
 	dir, local := objstore.LocalDir(s.options.Root)
 	if !local || s.options.Standalone {
 		return func() {}, nil
 	}
-	lock, err := rootlock.LockDir(dir, len(s.options.Etcd) == 0)
+	lock, err := rootlock.Lock(ctx, s.store, dir, len(s.options.Etcd) == 0)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 	if s.store, err = o.RootFlags.Serve(ctx, o.Log, s.clock, s.random, o.Metrics, true); err != nil {
 		return err
 	}
-	unlock, err := s.lockDir()
+	unlock, err := s.lockDir(ctx)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@
 //   - A standalone server claims it with a lease ([Run]): signs of life are fresh objects beside the lock, and whoever
 //     sees none for a lease and a half on its own clock may replace it. [Machine] is all of that without I/O or a clock.
 //   - A local root has no lease, since replace-if-match is good on one machine only: whoever serves it holds a lock on a
-//     file ([LockDir]) besides its record, all-in-one servers alone, the masters of a cluster together.
+//     file ([Lock]) besides its record, all-in-one servers alone, the masters of a cluster together.
 //   - A person who knows that the holder is stopped for good takes the root from it with [Unlock]. No other unlock exists.
 //
 // It guarantees that of any number of standalone servers at most one admits work at any instant, that a server whose

@@ -23,9 +23,19 @@ var ErrLocked = errors.New("another process of this machine serves it")
 // FileLock is a lock on a local root. It ends with its process at the latest.
 type FileLock struct{ file *os.File }
 
-// LockDir locks a local root, for this process alone or together with others that want it shared. It does not wait:
-// a lock that others hold is ErrLocked.
-func LockDir(dir string, exclusive bool) (*FileLock, error) {
+// Lock locks a local root, for this process alone or together with others that want it shared. It does not wait: a lock
+// that others hold is ErrLocked, and the error names who holds the root by its record.
+func Lock(ctx context.Context, s objstore.Store, dir string, exclusive bool) (*FileLock, error) {
+	lock, err := lockFile(dir, exclusive)
+	if errors.Is(err, ErrLocked) {
+		if holder, _, _ := Read(ctx, s); holder != nil && holder.Kind != Released {
+			err = fmt.Errorf("root held by %s: %w", holder.describe(), err)
+		}
+	}
+	return lock, err
+}
+
+func lockFile(dir string, exclusive bool) (*FileLock, error) {
 	path := filepath.Join(dir, "_tidemark", "lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, fmt.Errorf("cannot lock root %s: %w", dir, err)
@@ -86,15 +96,9 @@ func runLocal(ctx context.Context, o Options, serve func(context.Context, Claim)
 // lockDir takes the file lock, waiting for it if told to.
 func lockDir(ctx context.Context, o Options) (*FileLock, error) {
 	for waited := false; ; waited = true {
-		lock, err := LockDir(o.Dir, true)
-		if err == nil || !errors.Is(err, ErrLocked) {
+		lock, err := Lock(ctx, o.Store, o.Dir, true)
+		if !errors.Is(err, ErrLocked) || !o.Wait {
 			return lock, err
-		}
-		if holder, _, _ := Read(ctx, o.Store); holder != nil {
-			err = fmt.Errorf("held by %s: %w", holder.describe(), err)
-		}
-		if !o.Wait {
-			return nil, err
 		}
 		if !waited {
 			o.Log.Warn("waiting until the root is free", "cause", err)

@@ -33,7 +33,7 @@ func TestALocalRootIsServedByOneProcessAtATime(t *testing.T) {
 		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "standalone server a") {
 			t.Errorf("the second ended with %v", err)
 		}
-		if _, err := LockDir(dir, false); !errors.Is(err, ErrLocked) {
+		if _, err := lockFile(dir, false); !errors.Is(err, ErrLocked) {
 			t.Errorf("a cluster's master got the lock too: %v", err)
 		}
 		if _, err := Unlock(ctx, unlocking(local(t, dir, "op")), c.ID); !errors.Is(err, ErrLocked) {
@@ -80,20 +80,20 @@ func TestALocalRootOfAClusterOrOfABucketIsRefused(t *testing.T) {
 
 func TestMastersOfAClusterShareTheFileLockAndAnAllInOneServerIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	first, err := LockDir(dir, false)
+	first, err := lockFile(dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := LockDir(dir, false)
+	second, err := lockFile(dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.Unlock()
-	if _, err := LockDir(dir, true); !errors.Is(err, ErrLocked) {
+	if _, err := lockFile(dir, true); !errors.Is(err, ErrLocked) {
 		t.Error(err)
 	}
 	second.Unlock()
-	third, err := LockDir(dir, true)
+	third, err := lockFile(dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func Unlock(ctx context.Context, o UnlockOptions, id string) (was Record, err er
 		return Record{}, &HeldError{Root: o.Store.URL(), Record: *found, Reason: fmt.Sprintf("and not by id %s", id)}
 	}
 	if o.Dir != "" {
-		lock, err := LockDir(o.Dir, true)
+		lock, err := Lock(ctx, o.Store, o.Dir, true)
 		if err != nil {
 			return Record{}, err
 		}
