@@ -232,6 +232,9 @@ func (r *request) arrive() {
 	if r.abandoned() && (!r.mutates || !r.fate.landsAlone) {
 		return
 	}
+	if r.fate.kind != fateAnswered || r.fate.stalled {
+		w.plan.fired = append(w.plan.fired, r.id)
+	}
 	switch r.fate.kind {
 	case fateRefused:
 		w.trace.fault(p, "%s → turned away", r.what)
@@ -240,8 +243,10 @@ func (r *request) arrive() {
 		w.trace.fault(p, "%s → unknown (never arrives)", r.what)
 		r.answer(lost)
 	case fateLate:
-		w.trace.fault(p, "%s → unknown (lands at %s)", r.what, stamp(w.now()+r.fate.late))
-		w.submit(r.id, r.fate.late, func() {
+		// However late, it lands before everything has to become quiet.
+		late := min(r.fate.late, w.plan.heals+r.fate.late%landMax-w.now())
+		w.trace.fault(p, "%s → unknown (lands at %s)", r.what, stamp(w.now()+late))
+		w.submit(r.id, late, func() {
 			r.apply()
 			w.trace.say(p.name, "%s landed late", r.what)
 		})

@@ -276,7 +276,9 @@ func (s *sim) create(p *process, store objstore.Store, t tablePlan) error {
 	if err != nil {
 		return err
 	}
-	o := table.CreateOptions{Schema: shape, Mode: table.Append, Properties: map[string]string{"delta.checkpointInterval": itoa(t.checkpoints)}}
+	o := table.CreateOptions{Schema: shape, Mode: table.Append, Properties: map[string]string{
+		"delta.checkpointInterval": itoa(t.checkpoints), "delta.logRetentionDuration": fmt.Sprintf("interval %d hours", t.logHours),
+	}}
 	for k, v := range t.policy {
 		o.Properties[k] = v
 	}

@@ -16,7 +16,10 @@ type plan struct {
 	rates                       rates
 	incidents                   []incident
 	slots                       int
+	night                       time.Duration // when everything is switched off for an hour; 0 never
+	nightFor                    time.Duration
 
+	heals  time.Duration   // when all faults end
 	off    map[string]bool // ids of faults that are left out
 	healed bool
 	fired  []string // ids of request faults that happened; only the world's goroutine
@@ -33,6 +36,7 @@ type tablePlan struct {
 	policy   map[string]string
 	// checkpoints is delta.checkpointInterval.
 	checkpoints int
+	logHours    int // delta.logRetentionDuration
 }
 
 // rates are chances in 10,000 of what may become of a request.
@@ -42,13 +46,14 @@ type rates struct {
 	stall                      int // of requests that take long to arrive
 	etcd                       int // scales all of them for etcd, in hundredths
 	slow                       time.Duration
+	lateMax                    time.Duration // how late a request may land
 }
 
 // incident is a fault of a process or of etcd.
 type incident struct {
 	id   string
 	at   time.Duration
-	kind string // crash, pause, cut store, cut etcd, wipe, compact, break, full
+	kind string // crash, stop, pause, cut store, cut etcd, wipe, compact, break, full
 	who  int    // index of the process, modulo
 	for_ time.Duration
 }
@@ -71,7 +76,7 @@ func planOf(seed uint64) *plan {
 	for i := range 1 + r.IntN(3) {
 		t := tablePlan{
 			name: fmt.Sprintf("t%d", i), upsert: r.IntN(2) == 0, sequence: r.IntN(2) == 0, buckets: 1 + r.IntN(3), shards: 1 + r.IntN(3),
-			checkpoints: []int{3, 10, 100}[r.IntN(3)],
+			checkpoints: []int{3, 10, 100}[r.IntN(3)], logHours: []int{1, 24 * 30}[r.IntN(2)],
 			policy: map[string]string{
 				"tidemark.policy.min_generations": fmt.Sprint(1 + r.IntN(4)),
 				"tidemark.policy.max_age":         fmt.Sprintf("%ds", 2+r.IntN(20)),
@@ -86,7 +91,14 @@ func planOf(seed uint64) *plan {
 		p.tables = append(p.tables, t)
 	}
 	p.rates = ratesOf(r)
+	if r.IntN(8) == 0 {
+		p.night, p.nightFor = p.load/3+time.Duration(r.Int64N(int64(p.load/3))), between(r, 61*time.Minute, 3*time.Hour)
+		p.load += p.nightFor
+		// What a process sends in the evening may arrive in the morning.
+		p.rates.lateMax = p.nightFor + time.Minute
+	}
 	p.incidents = incidentsOf(r, p.load)
+	p.heals = p.load + 5*time.Second
 	return p
 }
 
@@ -100,12 +112,12 @@ func ratesOf(r *rand.Rand) rates {
 	}
 	return rates{
 		lost: some(500), late: some(500), never: some(300), refused: some(200), read: some(200), stall: some(60),
-		etcd: []int{0, 20, 100}[r.IntN(3)], slow: between(r, time.Second, 100*time.Second),
+		etcd: []int{0, 20, 100}[r.IntN(3)], slow: between(r, time.Second, 100*time.Second), lateMax: 100 * time.Second,
 	}
 }
 
 func incidentsOf(r *rand.Rand, load time.Duration) (all []incident) {
-	kinds := []string{"crash", "crash", "crash", "pause", "pause", "cut store", "cut etcd", "wipe", "compact", "break", "full"}
+	kinds := []string{"crash", "crash", "crash", "stop", "pause", "pause", "cut store", "cut etcd", "wipe", "compact", "break", "full"}
 	kinds = slices.DeleteFunc(kinds, func(string) bool { return r.IntN(3) == 0 })
 	if len(kinds) == 0 {
 		return nil
@@ -144,6 +156,7 @@ type fate struct {
 	kind       fateKind
 	out, back  time.Duration // until it arrives, until its answer does
 	late       time.Duration
+	stalled    bool // out is longer than usual
 	landsAlone bool // it arrives although its sender has given up
 }
 
@@ -166,6 +179,9 @@ func (p *plan) fate(r *rand.Rand, id string, to target, mutates bool) fate {
 	roll, scale := r.IntN(10_000), 100
 	stalled, stall := r.IntN(10_000) < p.rates.stall, time.Duration(r.Int64N(int64(p.rates.slow)+1))
 	f.late = between(r, 10*time.Millisecond, 100*time.Second)
+	if r.IntN(4) == 0 {
+		f.late = time.Duration(r.Int64N(int64(p.rates.lateMax)))
+	}
 	if mutates && separate {
 		f.back = back
 	}
@@ -194,6 +210,7 @@ func (p *plan) fate(r *rand.Rand, id string, to target, mutates bool) fate {
 	}
 	if stalled && to == toStore {
 		f.out += stall
+		f.stalled = true
 	}
 	f.kind = kind
 	return f

@@ -209,8 +209,11 @@ func (c *processClock) After(d time.Duration) (<-chan time.Time, func()) {
 
 // skewOf draws how wrong a process's clock is: most are right to a second, some wrong by up to an hour.
 func skewOf(r *rand.Rand) time.Duration {
-	if r.IntN(3) > 0 {
-		return time.Duration(r.Int64N(int64(2*time.Second))) - time.Second
+	switch r.IntN(6) {
+	case 0:
+		return time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
+	case 1: // a wrong time zone, which is where an hour matters
+		return time.Hour - time.Duration(r.Int64N(int64(time.Minute)))
 	}
-	return time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
+	return time.Duration(r.Int64N(int64(2*time.Second))) - time.Second
 }

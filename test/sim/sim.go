@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,10 +33,12 @@ const (
 	quietMax = 45 * time.Minute
 	// memoryMax is when the collector runs all the same.
 	memoryMax = 1 << 30
+	// superviseEvery is how often it is looked whether a process has to be started again.
+	superviseEvery = 100 * time.Millisecond
 	// stopMax is how long the processes may take to end.
 	stopMax = 10 * time.Minute
-	// landMax is how long after its sender gave up a request may land.
-	landMax = 110 * time.Second
+	// landMax is how long after everything has healed a request may land that was sent before.
+	landMax = 10 * time.Second
 )
 
 var keys = etcd.Keys{Prefix: prefix}
@@ -77,8 +78,8 @@ type sim struct {
 	stop    atomic.Bool // the load has to stop
 	created map[string]bool
 	dropped map[string]bool
+	morning time.Duration // when what was switched off starts again
 
-	mu    sync.Mutex // guards all and roles
 	all   []*process // every life of every process
 	roles []*role
 }
@@ -184,18 +185,24 @@ func (s *sim) run() {
 			w.submit(i.id, i.at, func() { s.happen(i) })
 		}
 	}
+	if plan.night > 0 {
+		w.submit("night falls", plan.night, s.nightFalls)
+	}
 	w.submit("the load stops", plan.load, func() { s.stop.Store(true) })
-	healed := plan.load + 5*time.Second
-	w.submit("everything heals", healed, s.heal)
+	w.submit("everything heals", plan.heals, s.heal)
+	landed := plan.heals + 2*landMax
 
-	var looked time.Duration
+	var looked, supervised time.Duration
 	w.run(func() bool {
-		s.supervise()
 		now := w.now()
 		if w.failed() {
 			return true
 		}
-		if now < healed+landMax || now-looked < time.Second {
+		if now-supervised > superviseEvery {
+			supervised = now
+			s.supervise()
+		}
+		if now < landed || now-looked < time.Second {
 			return false
 		}
 		looked = now
@@ -204,7 +211,7 @@ func (s *sim) run() {
 		}
 		if pending := s.checker.pending(); pending == "" {
 			return true
-		} else if now > healed+quietMax {
+		} else if now > landed+quietMax {
 			w.fail("not quiet after %s: %s", quietMax, pending)
 			return true
 		}
@@ -286,6 +293,9 @@ func (s *sim) supervise() {
 		}
 		switch {
 		case !ended:
+		case r.restart == 0 && s.morning > s.world.now():
+			r.restart = s.morning
+			s.world.submit(r.name+" restarts", r.restart-s.world.now(), func() {})
 		case r.restart == 0:
 			r.restart = s.world.now() + between(s.world.draw(fmt.Sprintf("%s restart %d", r.name, r.lives)), 200*time.Millisecond, 30*time.Second)
 			s.world.submit(r.name+" restarts", r.restart-s.world.now(), func() {})
@@ -318,6 +328,7 @@ func (s *sim) happen(i incident) {
 	if w.plan.healed {
 		return
 	}
+	w.plan.fired = append(w.plan.fired, i.id)
 	p := s.roles[i.who%len(s.roles)].now
 	switch i.kind {
 	case "wipe":
@@ -345,12 +356,28 @@ func (s *sim) happen(i incident) {
 	switch i.kind {
 	case "crash":
 		p.crash()
+	case "stop":
+		if !s.roles[i.who%len(s.roles)].once {
+			w.trace.say(p.name, "is told to stop")
+			p.cancel(context.Canceled)
+		}
 	case "pause":
 		p.pause(i.for_)
 	case "cut store":
 		p.cutFrom(toStore, i.for_)
 	case "cut etcd":
 		p.cutFrom(toEtcd, i.for_)
+	}
+}
+
+// nightFalls switches everything off.
+func (s *sim) nightFalls() {
+	s.world.trace.say("world", "everything is switched off for %s", s.world.plan.nightFor)
+	s.morning = s.world.now() + s.world.plan.nightFor
+	for _, r := range s.roles {
+		if r.now.alive() {
+			r.now.kill()
+		}
 	}
 }
 

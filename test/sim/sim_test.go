@@ -13,6 +13,9 @@ import (
 // seedsDefault is how many seeds an ordinary test run takes.
 const seedsDefault = 25
 
+// shrinksMax is how many failing seeds of one run are shrunk.
+const shrinksMax = 2
+
 func TestMain(m *testing.M) {
 	// One thread makes a seed repeat itself as far as the runtime allows.
 	runtime.GOMAXPROCS(1)
@@ -51,6 +54,9 @@ func TestEveryHistoryKeepsTheInvariants(t *testing.T) {
 		events, commits, rows, virtual = events+r.Events, commits+r.Commits, rows+r.Rows, virtual+r.Virtual
 		if len(r.Failures) > 0 {
 			failing = append(failing, fmt.Sprint(seed))
+			if len(failing) <= shrinksMax {
+				r = Shrink(t, r, Options{})
+			}
 			t.Error(report(r))
 		}
 		if seed%500 == 0 {
