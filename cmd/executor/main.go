@@ -59,5 +59,5 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 	if err != nil {
 		return process.Usagef("%v", err)
 	}
-	return process.Serve(ctx, work, c.Listen, server.Metrics, signals.Drain, streams.Out, "executor "+server.ID)
+	return c.Serve(ctx, work, server, false, signals.Drain, streams.Out, "executor "+server.ID)
 }

@@ -62,7 +62,7 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 		return process.Usagef("%v", err)
 	}
 	server.Metrics.MustRegister(work)
-	return process.Serve(ctx, drained{work}, c.Listen, server.Metrics, signals.Drain, streams.Out, "master "+server.ID)
+	return c.Serve(ctx, drained{work}, server, true, signals.Drain, streams.Out, "master "+server.ID)
 }
 
 // drained is a master that gives its share back when it is told to drain: it has nothing else to finish.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"time"
@@ -16,6 +18,7 @@ import (
 // Limits of the server, generous for people and monitoring, tight for the rest.
 const (
 	headerTimeoutMax = 5 * time.Second  // a client that takes longer to send its header is not one of ours
+	readTimeoutMax   = 15 * time.Second // nor one that takes longer to send a body of a few kilobytes
 	writeTimeoutMax  = 30 * time.Second // the largest answer, /metrics of a full fleet, takes well under a second
 	idleTimeoutMax   = 2 * time.Minute  // longer than any usual scrape interval, so connections are reused
 	headerBytesMax   = 16 << 10
@@ -32,25 +35,74 @@ type Subject interface {
 	Status() any
 }
 
+// Options are what a server is made with. All but Subject and Metrics are optional.
+type Options struct {
+	Subject Subject
+	Metrics *prometheus.Registry
+	Tokens  *Tokens // nil: none are asked for
+	TLS     TLSFiles
+	// Insecure allows a server without tokens beyond loopback.
+	Insecure bool
+}
+
 // Server is bound to an address and serves until Run's context ends.
 type Server struct {
 	listener net.Listener
 	http     *http.Server
+	mux      *http.ServeMux
+	scheme   string
 }
 
-// Listen binds the address (host:port; port 0 picks a free one). An address in use or not ours is an error that names it.
-func Listen(address string, subject Subject, metrics *prometheus.Registry) (*Server, error) {
+// Listen binds the address (host:port; port 0 picks a free one). An address in use or not ours is an error that names it,
+// and so is one beyond loopback that nothing protects.
+func Listen(address string, o Options) (*Server, error) {
+	loopback := Loopback(address)
+	if !loopback && o.Tokens == nil && !o.Insecure {
+		return nil, fmt.Errorf("refusing to listen on %s without tokens: it can be reached from other machines; give --tokens FILE, "+
+			"or --insecure if something else protects it", address)
+	}
+	secure, err := o.TLS.config()
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", address, rootCause(err))
 	}
-	return &Server{listener: listener, http: &http.Server{
-		Handler:           handler(subject, metrics),
+	s := &Server{listener: listener, mux: handler(o.Subject, o.Metrics), scheme: "http"}
+	ending, end := context.WithCancel(context.Background())
+	s.http = &http.Server{
+		Handler:           guarded(s.mux, o.Tokens, loopback),
 		ReadHeaderTimeout: headerTimeoutMax,
+		ReadTimeout:       readTimeoutMax,
 		WriteTimeout:      writeTimeoutMax,
 		IdleTimeout:       idleTimeoutMax,
 		MaxHeaderBytes:    headerBytesMax,
-	}}, nil
+		TLSConfig:         secure,
+		ErrorLog:          log.New(io.Discard, "", 0), // bad handshakes and aborted requests are the clients' news
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), endingKey{}, ending.Done())
+		},
+	}
+	s.http.RegisterOnShutdown(end)
+	if secure != nil {
+		s.scheme = "https"
+	}
+	return s, nil
+}
+
+// Mount serves more below a path, as http.ServeMux means it. It is called before Run.
+func (s *Server) Mount(path string, h http.Handler) { s.mux.Handle(path, h) }
+
+// URL is where the server is reached.
+func (s *Server) URL() string { return s.scheme + "://" + s.Addr() }
+
+type endingKey struct{}
+
+// ending is closed when the server that a request came to begins to end; answers that go on for ever end then.
+func ending(ctx context.Context) <-chan struct{} {
+	c, _ := ctx.Value(endingKey{}).(<-chan struct{})
+	return c
 }
 
 // rootCause drops the address that net puts before the reason, since the message names it already.
@@ -71,7 +123,13 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 // Run serves until ctx is done, then lets answers in flight finish.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(s.listener) }()
+	go func() {
+		if s.http.TLSConfig != nil {
+			failed <- s.http.ServeTLS(s.listener, "", "")
+			return
+		}
+		failed <- s.http.Serve(s.listener)
+	}()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving HTTP on %s: %w", s.Addr(), err)
@@ -87,7 +145,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-func handler(subject Subject, metrics *prometheus.Registry) http.Handler {
+func handler(subject Subject, metrics *prometheus.Registry) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", probe(subject.Healthy))
 	mux.HandleFunc("GET /readyz", probe(subject.Ready))

@@ -23,7 +23,7 @@ func serve(t *testing.T, s subject) func(path string) (status int, body string) 
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemark_test_gauge"}))
-	server, err := Listen("127.0.0.1:0", s, registry)
+	server, err := Listen("127.0.0.1:0", Options{Subject: s, Metrics: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +76,12 @@ func TestStatusIsJSONAndMetricsAreExposed(t *testing.T) {
 }
 
 func TestPortInUseNamesTheAddressAndTheFlag(t *testing.T) {
-	first, err := Listen("127.0.0.1:0", subject{}, prometheus.NewRegistry())
+	first, err := Listen("127.0.0.1:0", Options{Subject: subject{}, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.listener.Close()
-	_, err = Listen(first.Addr(), subject{}, prometheus.NewRegistry())
+	_, err = Listen(first.Addr(), Options{Subject: subject{}, Metrics: prometheus.NewRegistry()})
 	if err == nil || !strings.Contains(err.Error(), first.Addr()) || !strings.Contains(err.Error(), "--listen") {
 		t.Fatalf("want an error naming the address and the flag, got %v", err)
 	}

@@ -44,6 +44,7 @@ type Options struct {
 	Slots     int   // of each executor
 	Memory    int64 // bytes, of all executors together
 	Listen    string
+	HTTP      process.HTTPFlags
 	Version   string
 	Lease     ownership.Config
 	Out       io.Writer // where it says what it does
@@ -83,7 +84,7 @@ type Server struct {
 // returns, with an error or without, the server drains and ends.
 func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx context.Context, s *Server) error) error {
 	s := &Server{options: o, clock: clock.System(), random: random.New()}
-	listener, err := api.Listen(o.Listen, s, o.Metrics)
+	listener, tokens, err := o.HTTP.Bind(o.Listen, s, o.Metrics)
 	if err != nil {
 		return err
 	}
@@ -105,6 +106,13 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 		return err
 	}
 	defer s.client.Close()
+	face, err := process.NewFace(process.FaceConfig{
+		Client: s.client, Keys: o.Keys, Store: s.store, Clock: s.clock, Random: s.random, Log: o.Log.Named("page"), Tokens: tokens,
+	})
+	if err != nil {
+		return err
+	}
+	face.Mount(listener)
 	return s.claim(ctx, endpoints, drain, func(ctx context.Context) error {
 		if dir, ok := objstore.LocalDir(o.Root); ok {
 			remove, err := writeBeacon(dir, Beacon{Etcd: endpoints, Cluster: o.Cluster, Listen: listener.Addr(), PID: os.Getpid()})
@@ -113,8 +121,8 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 			}
 			defer remove()
 		}
-		fmt.Fprintf(o.Out, "serving root %s, state on http://%s/status\n", o.Root, listener.Addr())
-		return s.run(ctx, listener, drain, ready)
+		fmt.Fprintf(o.Out, "serving root %s, page on %s, state on %s/status\n", o.Root, listener.URL(), listener.URL())
+		return s.run(ctx, listener, face, drain, ready)
 	})
 }
 
@@ -145,7 +153,7 @@ func (s *Server) startEtcd(ctx context.Context) (endpoints []string, stop func()
 }
 
 // run runs master, executors and HTTP until the end, and stops them in the order in which they need each other.
-func (s *Server) run(ctx context.Context, listener *api.Server, drain <-chan struct{}, ready func(context.Context, *Server) error) error {
+func (s *Server) run(ctx context.Context, listener *api.Server, face *process.Face, drain <-chan struct{}, ready func(context.Context, *Server) error) error {
 	if err := s.build(); err != nil {
 		return err
 	}
@@ -153,6 +161,7 @@ func (s *Server) run(ctx context.Context, listener *api.Server, drain <-chan str
 	defer stopServing()
 	var server errgroup.Group
 	server.Go(func() error { return listener.Run(serving) })
+	server.Go(func() error { return face.Run(serving) })
 
 	// Whoever ends first, for whatever reason, ends all.
 	group, working := errgroup.WithContext(ctx)

@@ -24,7 +24,8 @@ type tableNotes struct {
 	outcomes [turnCount]*schedule.Outcome
 	turns    [turnCount]string // executions
 	ready    map[string]schedule.Unit
-	request  bool
+	request  bool // for a merge
+	scan     bool // a request for a scan alone
 
 	sums      sums
 	stale     bool    // sums are to be made again
@@ -111,8 +112,10 @@ func (o *Observer) put(key string, value []byte) {
 			o.table(unit.Table).ready[key] = unit
 		}
 	case "requests":
-		if _, name, err := o.keys.ParseRequests(key); err == nil {
-			o.table(name).request = true
+		var r schedule.Request
+		if _, name, err := o.keys.ParseRequests(key); err == nil && json.Unmarshal(value, &r) == nil {
+			t := o.table(name)
+			t.request, t.scan = !r.ScanOnly, r.ScanOnly
 		}
 	case "turns":
 		o.putTurn(key, value)
@@ -254,7 +257,7 @@ func (o *Observer) delete(key string) {
 		}
 	case "requests":
 		if _, name, err := o.keys.ParseRequests(key); err == nil {
-			o.update(name, func(t *tableNotes) { t.request = false })
+			o.update(name, func(t *tableNotes) { t.request, t.scan = false, false })
 		}
 	case "turns":
 		if name, n, err := o.keys.ParseTurn(key); err == nil {
@@ -276,7 +279,7 @@ func (o *Observer) update(name string, change func(*tableNotes)) {
 		return
 	}
 	change(t)
-	empty := t.record == nil && len(t.shards) == 0 && len(t.ready) == 0 && !t.request
+	empty := t.record == nil && len(t.shards) == 0 && len(t.ready) == 0 && !t.request && !t.scan
 	for n := range t.turns {
 		empty = empty && t.turns[n] == "" && t.outcomes[n] == nil
 	}

@@ -28,7 +28,8 @@ type ServerFlags struct {
 	EtcdFlags
 	LeaseFlags
 	LogFlags
-	Listen string `help:"Address of the HTTP server for /healthz, /readyz, /status and /metrics; port 0 picks a free one." default:"${listen}" env:"TIDEMARK_LISTEN" placeholder:"HOST:PORT"`
+	HTTPFlags
+	Listen string `help:"Address of the HTTP server: /healthz, /readyz, /status, /metrics, and of a master also /api/v1 and the page. Port 0 picks a free one." default:"${listen}" env:"TIDEMARK_LISTEN" placeholder:"HOST:PORT"`
 	ID     string `name:"id" help:"Name of this process, unique in the cluster; made from host and process id if not given." env:"TIDEMARK_ID" placeholder:"NAME"`
 }
 
@@ -81,16 +82,26 @@ type Work interface {
 	Run(ctx context.Context, drain <-chan struct{}) error
 }
 
-// Serve does the work beside an HTTP server at the address until the work ends. It says where it listens on out.
-func Serve(ctx context.Context, work Work, listen string, metrics *prometheus.Registry, drain <-chan struct{}, out io.Writer, name string) error {
-	server, err := api.Listen(listen, work, metrics)
+// Serve does the work beside an HTTP server until the work ends. With face, the server also shows the cluster: /api/v1 and
+// the page. It says where it listens on out.
+func (f ServerFlags) Serve(ctx context.Context, work Work, s *Server, face bool, drain <-chan struct{}, out io.Writer, name string) error {
+	server, tokens, err := f.Bind(f.Listen, work, s.Metrics)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s serves its state on http://%s\n", name, server.Addr())
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	var group errgroup.Group
+	if face {
+		shown, err := NewFace(FaceConfig{Client: s.Client, Keys: s.Keys, Store: s.Store, Clock: s.Clock, Random: s.Random, Log: s.Log.Named("page"), Tokens: tokens})
+		if err != nil {
+			server.Close()
+			return err
+		}
+		shown.Mount(server)
+		group.Go(func() error { return shown.Run(serving) })
+	}
+	fmt.Fprintf(out, "%s serves its state on %s\n", name, server.URL())
 	group.Go(func() error { return server.Run(serving) })
 	err = work.Run(ctx, drain)
 	stop()
