@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 check bench clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 check sim bench clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ check: lint test ## gofmt, vet, staticcheck and the tests
 
 chaos: build readers ## Run the chaos rig for 15 minutes (TIDEMARK_CHAOS changes that): kills, stops, cuts, a full etcd
 	TIDEMARK_E2E=1 TIDEMARK_S3_TESTS=1 TIDEMARK_CHAOS=$${TIDEMARK_CHAOS:-15m} $(GO) test -count=1 -timeout 60m -v -run Chaos ./test/e2e
+
+sim: ## Run SEEDS histories of the simulated system from seed FROM on (500 from 1), or replay one: SEED=n
+	TIDEMARK_SIM_SEED=$(SEED) TIDEMARK_SIM_SEEDS=$(or $(SEEDS),500) TIDEMARK_SIM_FROM=$(or $(FROM),1) \
+		$(GO) test -count=1 -timeout 0 -v -run '$(if $(SEED),TestOneSeed,TestEveryHistoryKeepsTheInvariants)' ./test/sim
 
 bench: build ## Measure merge speed and memory, as ratios against DuckDB where it is installed
 	$(GO) run ./bench
