@@ -50,7 +50,7 @@ func TestEveryMistakeIsOneClearLineAndAStatus(t *testing.T) {
 func TestHelpOfEveryCommandTeaches(t *testing.T) {
 	for _, command := range [][]string{
 		{}, {"dev"}, {"table", "create"}, {"table", "list"}, {"table", "show"}, {"table", "drop"}, {"ingest"}, {"wait"},
-		{"cat"}, {"demand"}, {"turns"}, {"executors"},
+		{"cat"}, {"demand"}, {"turns"}, {"executors"}, {"standalone"}, {"root", "show"}, {"root", "unlock"},
 		{"explain"}, {"failures"}, {"masters"}, {"doctor"}, {"merge"}, {"pause"}, {"resume"}, {"policy", "get"}, {"policy", "set"}, {"policy", "unset"},
 		{"retry"}, {"skip"}, {"cancel"}, {"drain"}, {"undrain"}, {"cleanup"}, {"completion"}, {"man"},
 	} {
