@@ -38,7 +38,7 @@ func (c *cleanupCommand) Run(ctx context.Context, streams process.Streams) error
 	if err != nil {
 		return err
 	}
-	plan, err := maintain.PlanCleanup(ctx, maintain.Deps{Store: p.store, Clock: p.clock, Random: p.random, Log: hclog.NewNullLogger()}, c.Name)
+	plan, err := maintain.PlanCleanup(ctx, p.maintainDeps(), c.Name)
 	if err != nil {
 		return err
 	}
@@ -69,6 +69,10 @@ func (c *cleanupCommand) Run(ctx context.Context, streams process.Streams) error
 	return printList(streams.Out, c.listFlags, []string{"KIND", "SIZE", "OBJECT", "WHY"}, plan.Deletions, func(d maintain.Deletion) []string {
 		return []string{string(d.Kind), bytesText(d.Bytes), d.Key, d.Why}
 	})
+}
+
+func (p *place) maintainDeps() maintain.Deps {
+	return maintain.Deps{Store: p.store, Clock: p.clock, Random: p.random, Log: hclog.NewNullLogger()}
 }
 
 // orEmpty makes an empty list [] in JSON.

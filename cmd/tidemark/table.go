@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"tidemark/internal/ingest"
+	"tidemark/internal/maintain"
 	"tidemark/internal/process"
 	"tidemark/internal/schema"
 	"tidemark/internal/shardmanifest"
@@ -243,8 +244,18 @@ func (p *place) shards(ctx context.Context, name string) (*table.Table, []shownS
 
 type tableDrop struct {
 	placeFlags
-	Name string `arg:"" help:"The table."`
-	Yes  bool   `help:"Confirm: the table's rows are gone for readers at once, and what is sealed and not merged is lost." required:""`
+	Name   string `arg:"" help:"The table."`
+	Yes    bool   `help:"Confirm: the table's rows are gone for readers at once, and what is sealed and not merged is lost." required:"" xor:"sure"`
+	DryRun bool   `help:"Say what would be done, and do nothing." required:"" xor:"sure"`
+	Purge  bool   `help:"Also delete the objects of which the table's retention has passed since it was dropped. Repeat it later for the rest."`
+}
+
+// Help says more than one line about the command.
+func (c *tableDrop) Help() string {
+	return `Readers see an empty, dropped table at once. Its files stay until its retention (delta.deletedFileRetentionDuration, 7 days
+unless set) has passed, so that readers of older versions can end; nobody deletes them by themselves. Run the same command
+with --purge then; dropping what is dropped already does no harm. The table's log stays: a table that is created under
+the same name goes on with it.`
 }
 
 func (c *tableDrop) Run(ctx context.Context, streams process.Streams) error {
@@ -252,9 +263,52 @@ func (c *tableDrop) Run(ctx context.Context, streams process.Streams) error {
 	if err != nil {
 		return err
 	}
+	if c.DryRun {
+		return c.dryRun(ctx, p, streams)
+	}
 	if err := table.Drop(ctx, p.store, c.Name, p.tableDeps()); err != nil {
 		return err
 	}
 	fmt.Fprintf(streams.Out, "dropped table %s\n", c.Name)
+	if !c.Purge {
+		return nil
+	}
+	for more := true; more; {
+		report, err := maintain.Purge(ctx, p.maintainDeps(), c.Name)
+		if err != nil {
+			return err
+		}
+		objects := 0
+		for _, n := range report.ObjectsDeleted {
+			objects += n
+		}
+		fmt.Fprintf(streams.Out, "deleted %s objects, %s\n", countText(objects), bytesText(report.BytesDeleted))
+		more = report.More
+	}
+	return nil
+}
+
+func (c *tableDrop) dryRun(ctx context.Context, p *place, streams process.Streams) error {
+	t, err := table.Load(ctx, p.store, c.Name, p.tableDeps())
+	switch {
+	case errors.Is(err, table.ErrDropped):
+		fmt.Fprintf(streams.Out, "table %s is dropped already\n", c.Name)
+	case err != nil:
+		return err
+	default:
+		fmt.Fprintf(streams.Out, "dry run, nothing was changed: table %s with %s files, %s, would be dropped\n", c.Name, countText(t.Snapshot.FileCount()), bytesText(t.Snapshot.Bytes()))
+		return nil // nothing of it could be purged yet
+	}
+	if !c.Purge {
+		return nil
+	}
+	plan, err := maintain.PlanPurge(ctx, p.maintainDeps(), c.Name)
+	if err != nil {
+		return err
+	}
+	for _, d := range plan.Deletions {
+		fmt.Fprintf(streams.Out, "%s  %s  %s\n", d.Kind, d.Key, d.Why)
+	}
+	fmt.Fprintf(streams.Out, "dry run, nothing was changed: %s objects would be deleted\n", countText(len(plan.Deletions)))
 	return nil
 }

@@ -42,7 +42,16 @@ func (r *Report) apply(ctx context.Context, d Deps, t *table.Table, p Plan) erro
 		r.GenerationsTrimmed += trim.Generations
 		d.progress()
 	}
-	for _, one := range p.Deletions {
+	if err := r.delete(ctx, d, p.Deletions); err != nil {
+		return err
+	}
+	deleted, err := t.Log.CleanLog(ctx, t.Snapshot)
+	r.ObjectsDeleted[LogFile] += deleted
+	return err
+}
+
+func (r *Report) delete(ctx context.Context, d Deps, deletions []Deletion) error {
+	for _, one := range deletions {
 		if err := d.Store.Delete(ctx, one.Key); err != nil {
 			return fmt.Errorf("delete %s: %w", one.Key, err)
 		}
@@ -50,9 +59,7 @@ func (r *Report) apply(ctx context.Context, d Deps, t *table.Table, p Plan) erro
 		r.BytesDeleted += one.Bytes
 		d.progress()
 	}
-	deleted, err := t.Log.CleanLog(ctx, t.Snapshot)
-	r.ObjectsDeleted[LogFile] += deleted
-	return err
+	return nil
 }
 
 // Checkpoint writes the checkpoint of the table's newest version, unless it is there.

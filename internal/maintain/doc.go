@@ -10,8 +10,9 @@
 //     table's retention, and the file is older than that retention or 24 hours, whichever is longer: an execution may not
 //     commit any more at half of the retention.
 //   - A shard whose merged mark went back is left alone and reported: its files may be what repairs the table.
+//   - What is left of a dropped table goes once its retention has passed since; its log and each shard's last word stay.
 //   - Ages compare the store's own times with the store's own clock.
 //
 // Everything is planned before anything is deleted. Plan is the plan alone, Cleanup makes and applies it, and Due says,
-// without any I/O, when that is worth a turn.
+// without any I/O, when that is worth a turn. Purge is for a table that is dropped, and needs no turn.
 package maintain

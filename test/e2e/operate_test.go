@@ -328,3 +328,16 @@ func TestAnExecutionIsCancelled(t *testing.T) {
 		return !strings.Contains(must(t, d.env, "turns"), cancelled)
 	})
 }
+
+func TestADropIsTriedFirstAndPurgedOnceTheRetentionHasPassed(t *testing.T) {
+	root := t.TempDir()
+	env := []string{"TIDEMARK_ROOT=" + root}
+	file := rowsFile(t)
+	must(t, env, "table", "create", "orders", "--like", file)
+	refused(t, env, 2, []string{"--yes", "--dry-run"}, "table", "drop", "orders")
+	says(t, env, []string{"dry run", "orders"}, "table", "drop", "orders", "--dry-run")
+	must(t, env, "table", "show", "orders")
+	says(t, env, []string{"dropped table orders", "deleted 0 objects"}, "table", "drop", "orders", "--yes", "--purge")
+	says(t, env, []string{"dropped already", "0 objects would be deleted"}, "table", "drop", "orders", "--dry-run", "--purge")
+	refused(t, env, 1, []string{"dropped"}, "table", "show", "orders")
+}
