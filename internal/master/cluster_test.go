@@ -96,6 +96,29 @@ func TestATakeoverIsRefusedWhileTheHolderGivesSignsOfLife(t *testing.T) {
 	}
 }
 
+// Of two masters that are started at once on a new root one claims it, makes the record and begins to give signs of life
+// while the other, which came between, watches: those are of its own cluster.
+func TestAMasterThatStartsBesideTheFirstJoinsIt(t *testing.T) {
+	client, store := etcdtest.Start(t), objstore.NewMemory(clock.System())
+	first, err := testClaimer(client, store, "a", 1).claim(t.Context(), "a", 64, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wipe(t, client, "a") // as it was between the first one's two writes
+	second := testClaimer(client, store, "a", 2)
+	second.clock = beatingClock{Clock: second.clock, beat: func() {
+		if err := second.createRecord(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+		if err := beat(t.Context(), store, first.ID, objstore.Retry{Clock: clock.System(), Random: random.Seeded(3)}); err != nil {
+			t.Error(err)
+		}
+	}}
+	if got, err := second.claim(t.Context(), "a", 64, nil); err != nil || got != first {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
 // beatingClock lets the other cluster live while this one waits.
 type beatingClock struct {
 	clock.Clock
