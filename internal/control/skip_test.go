@@ -4,9 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/demand"
 	"tidemark/internal/etcd"
+	"tidemark/internal/random"
+	"tidemark/internal/rowkey"
 	"tidemark/internal/schedule"
+	"tidemark/internal/schema"
+	"tidemark/internal/shardmanifest"
 	"tidemark/internal/table"
 )
 
@@ -132,4 +137,33 @@ func TestOnlyTheGenerationThatIsRecordedAsFailingForGoodIsSkipped(t *testing.T) 
 		t.Fatal(err)
 	}
 	refused(t, skip(2), CodeDropped)
+}
+
+// TestAGenerationOfAnUpsertTableIsSkipped: the commit has no file, touches no bucket, and is no foreign write.
+func TestAGenerationOfAnUpsertTableIsSkipped(t *testing.T) {
+	r := newRig(t)
+	columns, err := schema.FromArrow(rowSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tbl, err := table.Create(t.Context(), r.store, "states", table.CreateOptions{Schema: columns, Key: []string{"n"}, Buckets: 2}, r.tableDeps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shard := rowkey.BucketShard(1)
+	chain := shardmanifest.Open(r.store, "states", tbl.ID, shard, shardmanifest.Options{Clock: clock.System(), Random: random.New()})
+	hold, err := chain.Claim(t.Context(), shardmanifest.ClaimOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hold.Seal(t.Context(), shardmanifest.Generation{Path: chain.GenerationPath(hold.Next()), Bytes: 10, Rows: 2, SealedMS: 1}); err != nil {
+		t.Fatal(err)
+	}
+	r.outcome("states", etcd.GroupOf(shard), schedule.Outcome{Kind: schedule.KindMerge, EndedMS: time.Now().UnixMilli(), Shards: map[string]schedule.Failure{shard: data(1)}})
+	d, err := r.Skip(t.Context(), SkipRequest{Table: "states", Shard: shard, Generation: 1, Reason: "x"}, real)
+	did(t, d, err, true, "2 rows")
+	now, err := r.load(t.Context(), "states")
+	if err != nil || now.Mark(shard) != 1 || now.Mergeable() != nil {
+		t.Errorf("mark %d, %v, %v", now.Mark(shard), now.Mergeable(), err)
+	}
 }

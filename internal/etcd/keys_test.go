@@ -41,6 +41,9 @@ func TestEveryKeyIsReadBackWhateverTheNamesContain(t *testing.T) {
 		if n, err := k.ParseExecutor(k.Executor(shard)); err != nil || n != shard {
 			t.Fatalf("executor: %q %v", n, err)
 		}
+		if n, err := k.ParseDrain(k.Drain(shard)); err != nil || n != shard {
+			t.Fatalf("drain: %q %v", n, err)
+		}
 		if n, err := k.ParseProgress(k.Progress(shard)); err != nil || n != shard {
 			t.Fatalf("progress: %q %v", n, err)
 		}
@@ -91,6 +94,7 @@ func TestTheLayoutIsTheOneWrittenDown(t *testing.T) {
 		k.Progress("e1"):       "/tidemark/prod/progress/e1",
 		k.Outcome("a/b", 15):   "/tidemark/prod/outcomes/a%2Fb/15",
 		k.Executor("x-1"):      "/tidemark/prod/executors/x-1",
+		k.Drain("x-1"):         "/tidemark/prod/drains/x-1",
 		k.Requests(7, "a/b"):   "/tidemark/prod/requests/7/a%2Fb",
 	} {
 		if got != want {

@@ -148,9 +148,9 @@ func (in *Input) sentence(p *Plan, d Decision, t *Turn, f *Failure) string {
 		return fmt.Sprintf("It was just released and its demand has not changed since; looked at again in %s at the latest.", wait())
 	case CodeTail:
 		if d.UntilMS == 0 {
-			return fmt.Sprintf("Too little is pending: the table's score is %.2f and 1 is due.", p.Score)
+			return fmt.Sprintf("Too little is pending: the table's score is %.2f and 1 is due.", rounded(p.Score))
 		}
-		return fmt.Sprintf("Too little is pending and it is young: the table's score is %.2f and 1 is due; age changes that in %s.", p.Score, wait())
+		return fmt.Sprintf("Too little is pending and it is young: the table's score is %.2f and 1 is due; age changes that in %s.", rounded(p.Score), wait())
 	case CodeYields:
 		return fmt.Sprintf("The table was merged %d times in a row and its maintenance is due; that goes first.", in.MergesInRow)
 	case CodeParallel:
@@ -183,5 +183,5 @@ func (in *Input) dueSentence(p *Plan, d Decision) string {
 	case CodeUpkeep:
 		return fmt.Sprintf("%s (%s): %s is due; %s.", state, class, p.Units[d.Unit].Kind, p.Units[d.Unit].Note)
 	}
-	return fmt.Sprintf("%s (%s): the table's score is %.2f.", state, class, p.Score)
+	return fmt.Sprintf("%s (%s): the table's score is %.2f.", state, class, rounded(p.Score))
 }
