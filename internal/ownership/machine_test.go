@@ -31,6 +31,29 @@ func TestEveryAnswerToEveryRequestHasExactlyOneTransition(t *testing.T) {
 	}
 }
 
+// Found by specs/lease.pml: a rival read back after an unanswered acquisition does not settle that acquisition.
+func TestAnAcquisitionThatLandsOnceItsRivalIsGoneIsNoRival(t *testing.T) {
+	config := DefaultConfig(3 * time.Second)
+	config.RivalIsError = true
+	tokens := 0
+	m := NewMachine(config, 0,
+		func() string { tokens++; return fmt.Sprint("token-", tokens) },
+		func(d time.Duration) time.Duration { return d })
+	m.Tick(0)
+	m.Answer(0, m.seq, Answer{Kind: Unanswered})
+	m.Answer(0, m.seq, Answer{Kind: Rival, Token: "theirs"})
+
+	var now time.Duration
+	for now < config.StartWait+2*config.TTL { // beyond any patience with a rival
+		now = m.nextAt
+		m.Tick(now)
+		m.Answer(now, m.seq, Answer{Kind: Rival, Token: "token-1"})
+		if s := m.Status(); s.State != None || s.Reason != "our own former lease still stands" {
+			t.Fatalf("%v at %v: %s: our own late acquisition was taken for a rival", s.State, now, s.Reason)
+		}
+	}
+}
+
 // Whatever is answered and however time passes: work is admitted only under a deadline in the future that runs from
 // the send of an acknowledged request; it is fenced before it is admitted again, before the deadline is overstepped by
 // a tick, and once only; quarantine lasts a TTL; and nothing is sent while a request is in flight or in quarantine.

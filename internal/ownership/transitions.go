@@ -25,7 +25,7 @@ var transitions = []row{
 	{asking, Acquire, Unanswered, (*Machine).readAcquire},
 
 	{asking, ReadAcquire, Ours, (*Machine).adopt},
-	{asking, ReadAcquire, Rival, (*Machine).refuse},
+	{asking, ReadAcquire, Rival, (*Machine).refuseUnsettled},
 	// Nothing stands there now, but the request may still arrive.
 	{asking, ReadAcquire, Gone | NotDone | Unanswered, (*Machine).unsettled},
 
@@ -101,7 +101,7 @@ func (m *Machine) refuse(now time.Duration, a Answer) []Action {
 	if m.releasing {
 		return m.released(now, a)
 	}
-	m.held = "" // certainly not ours, so never to be remembered
+	m.held = "" // not ours, so never to be remembered
 	m.later(Acquire, now+m.config.retryEvery())
 	if !m.everHeld {
 		m.later(Acquire, now+m.config.startPoll())
@@ -127,6 +127,15 @@ func (m *Machine) refuse(now time.Duration, a Answer) []Action {
 	m.refusal = &RefusedError{Holder: a.Holder, Waited: now - since}
 	m.to(Failed, m.refusal.Error())
 	return []Action{{Kind: Latch, Cause: m.refusal}}
+}
+
+// refuseUnsettled: a rival stands there, but our acquisition was not answered and may land once the rival is gone. Then
+// our token stands without us, and must be known as our own.
+func (m *Machine) refuseUnsettled(now time.Duration, a Answer) []Action {
+	if !m.releasing {
+		m.forget()
+	}
+	return m.refuse(now, a)
 }
 
 // again asks later: the acquisition certainly did not happen.
