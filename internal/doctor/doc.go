@@ -4,6 +4,7 @@
 //	etcd.go      every member answers, has a leader and space, raises no alarm, runs one version; the cluster's record
 //	fleet.go     masters, slots, executors, their versions, drains of executors that are gone
 //	work.go      due units that nobody takes, executions that take long, marks nobody knows, what needs a person
+//	tables.go    tables that are paused, or that cannot be merged as they are
 //
 // It guarantees:
 //   - Each check is on its own: one that cannot be made is a finding, and the others are made all the same.

@@ -73,7 +73,7 @@ func Examine(ctx context.Context, deps Deps) []Finding {
 	}
 	d.each(ctx, checks)
 	if d.cluster.Slots > 0 {
-		d.each(ctx, []func(context.Context){d.fleet, d.drains, d.queue, d.executions, d.demand, d.attention})
+		d.each(ctx, []func(context.Context){d.fleet, d.drains, d.queue, d.executions, d.demand, d.tables, d.attention})
 	}
 	return d.findings
 }

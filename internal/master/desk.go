@@ -73,8 +73,8 @@ func (b *book) setDefaults(p schedule.Policy) {
 	}
 }
 
-// paused says that the table's units are not to be queued.
-func (r *TableRecord) paused() bool { return r.State != "" && r.State != "active" }
+// Paused says that the table's units are not to be queued.
+func (r *TableRecord) Paused() bool { return r.State != "" && r.State != "active" }
 
 // beginDemand and addDemand take the demand records of a table anew.
 func (e *entry) beginDemand() { e.shards, e.bytes, e.gens, e.oldest = e.shards[:0], 0, 0, 0 }
@@ -140,7 +140,7 @@ func (e *entry) noteReport(r scan.Report) {
 // input is the table as the scheduler sees it.
 func (e *entry) input(nowMS int64) schedule.Input {
 	in := schedule.Input{
-		NowMS: nowMS, Table: e.name, TableID: e.record.TableID, Policy: e.policy, Paused: e.record.paused() || e.halted != nil,
+		NowMS: nowMS, Table: e.name, TableID: e.record.TableID, Policy: e.policy, Paused: e.record.Paused() || e.halted != nil,
 		Shards: e.shards, MergesInRow: e.mergesInRow, Due: e.due(nowMS), DueMS: e.factsMS,
 	}
 	for i := range in.Groups {

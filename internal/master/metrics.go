@@ -141,7 +141,7 @@ func (t *totals) add(e *entry) {
 		t.halted++
 	}
 	switch {
-	case e.record != nil && e.record.paused():
+	case e.record != nil && e.record.Paused():
 		t.paused++
 	case e.behind(t.nowMS):
 		t.behind++
