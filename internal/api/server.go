@@ -91,7 +91,7 @@ func Listen(address string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Mount serves more below a path, as http.ServeMux means it. It is called before Run.
+// Mount serves more below a path, as http.ServeMux means it. It may be called while the server runs.
 func (s *Server) Mount(path string, h http.Handler) { s.mux.Handle(path, h) }
 
 // URL is where the server is reached.

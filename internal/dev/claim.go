@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
@@ -34,6 +37,13 @@ func (s *Server) claim(ctx context.Context, endpoints []string, drain <-chan str
 	}
 	o := s.options
 	dir, _ := objstore.LocalDir(o.Root)
+	o.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidemark_root_lease_seconds",
+		Help: "How long this server's claim of the root lasts without another sign of life; 0 without a claim or a lease.",
+	}, func() float64 {
+		left, _ := s.leaseLeft()
+		return left.Seconds()
+	}))
 	waiting, admitted, stop := untilAdmitted(ctx, drain)
 	defer stop()
 	err := rootlock.Run(waiting, rootlock.Options{
@@ -42,6 +52,7 @@ func (s *Server) claim(ctx context.Context, endpoints []string, drain <-chan str
 	}, func(ctx context.Context, c rootlock.Claim) error {
 		admitted()
 		s.store = c.Store
+		s.claimed.Store(&c)
 		if err := s.createCluster(ctx, c.ID); err != nil {
 			return err
 		}
@@ -51,6 +62,16 @@ func (s *Server) claim(ctx context.Context, endpoints []string, drain <-chan str
 		return nil
 	}
 	return err
+}
+
+// leaseLeft is how long the claim of the root lasts without another sign of life; false without a claim or a lease.
+func (s *Server) leaseLeft() (time.Duration, bool) {
+	claim := s.claimed.Load()
+	if claim == nil {
+		return 0, false
+	}
+	deadline, leased := claim.Store.Deadline()
+	return max(deadline-s.clock.Mono(), 0), leased
 }
 
 // untilAdmitted returns a context that a drain ends as long as admitted has not been called.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
@@ -25,6 +26,7 @@ import (
 	"tidemark/internal/ownership"
 	"tidemark/internal/process"
 	"tidemark/internal/random"
+	"tidemark/internal/rootlock"
 )
 
 // etcdAddress is where an embedded etcd listens: on loopback only, on any free port; the beacon tells which.
@@ -75,6 +77,8 @@ type Server struct {
 	store   objstore.Store
 	client  *clientv3.Client
 
+	claimed   atomic.Pointer[rootlock.Claim] // of a standalone server, once it has the root
+	built     atomic.Bool                    // master and executors are there, and stay as they are
 	master    *master.Master
 	executors []*executor.Executor
 	publisher *demand.Publisher // of the demo's writers, once the cluster is up
@@ -82,13 +86,14 @@ type Server struct {
 
 // Run runs everything until drain is closed or ctx is done. ready is called once the server can be used; when it
 // returns, with an error or without, the server drains and ends.
-func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx context.Context, s *Server) error) error {
+func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx context.Context, s *Server) error) (err error) {
 	s := &Server{options: o, clock: clock.System(), random: random.New()}
 	listener, tokens, err := o.HTTP.Bind(o.Listen, s, o.Metrics)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	stopServing := s.serve(ctx, listener)
+	defer func() { err = errors.Join(err, stopServing()) }()
 	if s.store, err = o.RootFlags.Serve(ctx, o.Log, s.clock, s.random, o.Metrics, true); err != nil {
 		return err
 	}
@@ -106,13 +111,6 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 		return err
 	}
 	defer s.client.Close()
-	face, err := process.NewFace(process.FaceConfig{
-		Client: s.client, Keys: o.Keys, Store: s.store, Clock: s.clock, Random: s.random, Log: o.Log.Named("page"), Tokens: tokens,
-	})
-	if err != nil {
-		return err
-	}
-	face.Mount(listener)
 	return s.claim(ctx, endpoints, drain, func(ctx context.Context) error {
 		if dir, ok := objstore.LocalDir(o.Root); ok {
 			remove, err := writeBeacon(dir, Beacon{Etcd: endpoints, Cluster: o.Cluster, Listen: listener.Addr(), PID: os.Getpid()})
@@ -121,8 +119,15 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 			}
 			defer remove()
 		}
+		face, err := process.NewFace(process.FaceConfig{
+			Client: s.client, Keys: o.Keys, Store: s.store, Clock: s.clock, Random: s.random, Log: o.Log.Named("page"), Tokens: tokens,
+		})
+		if err != nil {
+			return err
+		}
+		face.Mount(listener)
 		fmt.Fprintf(o.Out, "serving root %s, page on %s, state on %s/status\n", o.Root, listener.URL(), listener.URL())
-		return s.run(ctx, listener, face, drain, ready)
+		return s.run(ctx, face, drain, ready)
 	})
 }
 
@@ -152,16 +157,26 @@ func (s *Server) startEtcd(ctx context.Context) (endpoints []string, stop func()
 	return []string{embedded.Endpoint()}, func() { embedded.Close(); remove() }, nil
 }
 
-// run runs master, executors and HTTP until the end, and stops them in the order in which they need each other.
-func (s *Server) run(ctx context.Context, listener *api.Server, face *process.Face, drain <-chan struct{}, ready func(context.Context, *Server) error) error {
+// serve serves HTTP from now on, also while the root is waited for, until the function it returns is called.
+func (s *Server) serve(ctx context.Context, listener *api.Server) (stop func() error) {
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var server errgroup.Group
+	server.Go(func() error { return listener.Run(serving) })
+	return func() error {
+		cancel()
+		return server.Wait()
+	}
+}
+
+// run runs master, executors and the page until the end, and stops them in the order in which they need each other.
+func (s *Server) run(ctx context.Context, face *process.Face, drain <-chan struct{}, ready func(context.Context, *Server) error) error {
 	if err := s.build(); err != nil {
 		return err
 	}
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServing()
-	var server errgroup.Group
-	server.Go(func() error { return listener.Run(serving) })
-	server.Go(func() error { return face.Run(serving) })
+	seeing, stopSeeing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSeeing()
+	var page errgroup.Group
+	page.Go(func() error { return face.Run(seeing) })
 
 	// Whoever ends first, for whatever reason, ends all.
 	group, working := errgroup.WithContext(ctx)
@@ -187,8 +202,8 @@ func (s *Server) run(ctx context.Context, listener *api.Server, face *process.Fa
 		return err
 	})
 	err := group.Wait()
-	stopServing()
-	return errors.Join(err, server.Wait())
+	stopSeeing()
+	return errors.Join(err, page.Wait())
 }
 
 func (s *Server) build() error {
@@ -219,5 +234,6 @@ func (s *Server) build() error {
 		}
 		s.executors = append(s.executors, e)
 	}
+	s.built.Store(true)
 	return nil
 }

@@ -75,6 +75,16 @@ func (s *Scope) SetDeadline(mono time.Duration) {
 	s.deadline = &mono
 }
 
+// Deadline returns the moment that SetDeadline has set; false before.
+func (s *Scope) Deadline() (mono time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deadline == nil {
+		return 0, false
+	}
+	return *s.deadline, true
+}
+
 // Err returns why a request would be refused now, or nil. It wraps ErrFenced.
 func (s *Scope) Err() error {
 	s.mu.Lock()

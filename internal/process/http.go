@@ -71,7 +71,7 @@ func NewFace(c FaceConfig) (*Face, error) {
 	return &Face{see: see, api: api.NewV1(see, act), pages: pages}, nil
 }
 
-// Mount serves the face on a server that does not run yet.
+// Mount serves the face on a server from now on.
 func (f *Face) Mount(server *api.Server) {
 	server.Mount("/api/v1/", f.api.Handler())
 	server.Mount("/", f.pages.Handler())

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -218,8 +219,19 @@ func TestAStoppedStandaloneServerLosesTheRootAndSendsNothingWhenItWakes(t *testi
 		}
 	}
 	signal(syscall.SIGSTOP)
-	second := b.standalone(nil, "--root-lease", "2s", "--wait-for-root")
+	address := freeAddress(t)
+	second := b.standalone(nil, "--root-lease", "2s", "--wait-for-root", "--listen", address)
+	eventually(t, "the waiting server serves HTTP", func() bool {
+		resp, err := http.Get("http://" + address + "/healthz")
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	})
+	if status, body := fetch(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("it says that it is ready while it waits: %d %s", status, body)
+	}
 	b.serving(second)
+	if _, body := fetch(t, "http://"+address+"/status"); !strings.Contains(body, `"lease_left_ms"`) {
+		t.Errorf("its status does not say how long it may serve:\n%s", body)
+	}
 	sent := len(proxy.Requests())
 	signal(syscall.SIGCONT)
 	<-first.exited
@@ -232,6 +244,17 @@ func TestAStoppedStandaloneServerLosesTheRootAndSendsNothingWhenItWakes(t *testi
 	if r := b.show(); r.Kind != "standalone" || r.ID == lock.ID {
 		t.Errorf("it released what was not its own any more: %+v", r)
 	}
+}
+
+// freeAddress is an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 func TestAStoreThatIgnoresIfNoneMatchIsRefusedByTheNameOfTheGuarantee(t *testing.T) {
