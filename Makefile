@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 check sim bench clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-deploy demo-compose check sim bench clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,10 @@ build: ## Build bin/tidemark, bin/tidemark-master and bin/tidemark-executor
 	$(BUILD) -o $(BIN)/tidemark ./cmd/tidemark
 	$(BUILD) -o $(BIN)/tidemark-master ./cmd/master
 	$(BUILD) -o $(BIN)/tidemark-executor ./cmd/executor
+
+$(BIN)/etcd: go.mod # etcd itself, of the version in go.mod
+	@mkdir -p $(BIN)
+	$(GO) build -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3
 
 run: build ## Start everything in one process tree with a live demo (stop with ctrl-c)
 	$(BIN)/tidemark dev --demo
@@ -51,6 +55,13 @@ check: lint test ## gofmt, vet, staticcheck and the tests
 
 chaos: build readers ## Run the chaos rig for 15 minutes (TIDEMARK_CHAOS changes that): kills, stops, cuts, a full etcd
 	TIDEMARK_E2E=1 TIDEMARK_S3_TESTS=1 TIDEMARK_CHAOS=$${TIDEMARK_CHAOS:-15m} $(GO) test -count=1 -timeout 60m -v -run Chaos ./test/e2e
+
+test-deploy: build $(BIN)/etcd readers ## Run the commands of docker-compose.yml and of the docs as plain processes (1 min)
+	TIDEMARK_DEPLOY_TESTS=1 TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m -v ./test/deploy
+
+demo-compose: build $(BIN)/etcd ## Start a whole deployment in containers, load the demo through it, and verify it
+	docker compose up --build --detach --wait
+	docker compose run --rm cli demo
 
 sim: ## Run SEEDS histories of the simulated system from seed FROM on (500 from 1), or replay one: SEED=n
 	TIDEMARK_SIM_SEED=$(SEED) TIDEMARK_SIM_SEEDS=$(or $(SEEDS),500) TIDEMARK_SIM_FROM=$(or $(FROM),1) \
