@@ -98,3 +98,14 @@ func TestOpenHonoursItsContext(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestOnlyADirectoryIsALocalRoot(t *testing.T) {
+	for root, want := range map[string]string{
+		"data": "data", "/data/x": "/data/x", "file:///data/a%20b": "/data/a b", "file://localhost/data": "/data",
+		"s3://bucket/x": "", "mem://": "", "": "", "file://": "", "gs://x": "",
+	} {
+		if got, ok := objstore.LocalDir(root); got != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v", root, got, ok)
+		}
+	}
+}

@@ -21,11 +21,12 @@ const (
 	// What happens in a schedule happens within this many leases, and may end as much later.
 	scheduleLeases = 8
 	scheduleLease  = 3 * time.Second
+	never          = 100 * scheduleLease
 	// sampleEvery is how often it is asked who admits work, besides whenever somebody begins to.
 	sampleEvery = scheduleLease / 300
 )
 
-// An owner and two successors are stopped and woken at random, and their beats, and whatever else they put, land late or
+// An owner and two successors are stopped and woken at random, some of them end cleanly, and their beats, and whatever else they put, land late or
 // seem to fail. At no instant may two of them admit work, and in the end, when all is well again, one must.
 func TestRandomSchedulesNeverAdmitTwoOwnersAtAnyInstant(t *testing.T) {
 	if *replay != 0 {
@@ -76,11 +77,14 @@ func schedule(t *testing.T, seed uint64) (owners int) {
 				stall := within(r, scheduleLeases)
 				a.stalls = append(a.stalls, [2]time.Duration{stall, stall + within(r, 3)})
 			}
+			if a.stopAt = never; r.IntN(3) == 0 {
+				a.stopAt = a.startAt + within(r, scheduleLeases)
+			}
 			for range r.IntN(6) {
 				a.lands = append(a.lands, within(r, scheduleLeases))
 			}
 			actors = append(actors, a)
-			log = append(log, fmt.Sprintf("%s starts at %v, stalls %v, late requests land at %v", name, a.startAt, a.stalls, a.lands))
+			log = append(log, fmt.Sprintf("%s starts at %v, stops at %v, stalls %v, late requests land at %v", name, a.startAt, a.stopAt, a.stalls, a.lands))
 		}
 		began := time.Now()
 		for now := time.Duration(0); now < 12*scheduleLease; now = time.Since(began) {
@@ -145,6 +149,7 @@ type actor struct {
 	faults  *faultstore.Store
 	options Options
 	startAt time.Duration
+	stopAt  time.Duration // a clean stop
 	stalls  [][2]time.Duration
 	lands   []time.Duration
 	server  *server
@@ -154,6 +159,9 @@ type actor struct {
 func (a *actor) act(t *testing.T, now time.Duration, admitted func(*server)) {
 	if a.server == nil && now >= a.startAt {
 		a.server = start(t, a.options, admitted)
+	}
+	if a.server != nil && now >= a.stopAt {
+		a.server.stop()
 	}
 	stopped := false
 	for _, s := range a.stalls {

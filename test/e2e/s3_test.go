@@ -13,11 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"tidemark/test/etcd/etcdtest"
 	"tidemark/test/s3/s3test"
+	"tidemark/writer"
 )
 
 // A root on a real S3 server. The readers read over S3 as well: delta-rs with its own client, DuckDB with its own.
@@ -312,6 +316,37 @@ func TestWritersOnTheCommandLineNeverTakeARootOver(t *testing.T) {
 	must(t, env, "table", "drop", "t", "--yes")
 	if b.lockVersion() != before {
 		t.Error("root.json has changed")
+	}
+}
+
+func TestAGoProgramWritesToARootOnS3(t *testing.T) {
+	b := startBucket(t)
+	env := b.environment()
+	file := filepath.Join(t.TempDir(), "rows.csv")
+	sql(t, fmt.Sprintf(`copy (select 1 as a) to '%s' (header)`, file))
+	must(t, env, "table", "create", "events", "--like", file)
+	w, err := writer.Claim(t.Context(), writer.Config{
+		Root: b.root, S3: writer.S3{Endpoint: b.Endpoint, PathStyle: true}, Table: "events", Shard: "program",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int64}}, nil))
+	defer rows.Release()
+	rows.Field(0).(*array.Int64Builder).AppendValues([]int64{10, 20, 30}, nil)
+	record := rows.NewRecord()
+	defer record.Release()
+	if err := w.Append(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	if sealed, err := w.Seal(t.Context()); err != nil || sealed.Rows != 3 {
+		t.Fatalf("%+v, %v", sealed, err)
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, env, "cat", "events", "--fresh"); out != "a\n10\n20\n30\n" {
+		t.Errorf("cat --fresh prints %q", out)
 	}
 }
 
