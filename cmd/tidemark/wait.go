@@ -40,7 +40,7 @@ func (c *waitCommand) Run(ctx context.Context, streams process.Streams) error {
 	defer cancel()
 	err = request.Wait(ctx, client, c.Keys(), p.store, c.Name, p.tableDeps(), "tidemark wait")
 	if pending := (*request.PendingError)(nil); errors.As(err, &pending) && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s generations of %s are still pending after %v; see `tidemark demand %s`, and `tidemark executors` for who should merge them",
+		return fmt.Errorf("%s generations of %s are still pending after %v; `tidemark explain %s` says why",
 			countText(pending.Pending), c.Name, c.Timeout, c.Name)
 	}
 	if err != nil {
