@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-deploy demo-compose check sim bench clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-deploy demo-compose check sim specs fuzz bench clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,12 @@ demo-compose: build $(BIN)/etcd ## Start a whole deployment in containers, load 
 sim: ## Run SEEDS histories of the simulated system from seed FROM on (500 from 1), or replay one: SEED=n
 	TIDEMARK_SIM_SEED=$(SEED) TIDEMARK_SIM_SEEDS=$(or $(SEEDS),500) TIDEMARK_SIM_FROM=$(or $(FROM),1) \
 		$(GO) test -count=1 -timeout 0 -v -run '$(if $(SEED),TestOneSeed,TestEveryHistoryKeepsTheInvariants)' ./test/sim
+
+specs: ## Check the models of specs/ with spin: every verdict of specs/expectations (3 min)
+	specs/check
+
+fuzz: ## Fuzz every parser of outside bytes in turn, each for FUZZTIME (30s)
+	FUZZTIME=$(or $(FUZZTIME),30s) test/fuzz/run
 
 bench: build ## Measure merge speed and memory, as ratios against DuckDB where it is installed
 	$(GO) run ./bench
