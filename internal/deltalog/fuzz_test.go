@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/clock"
 	"tidemark/internal/objstore"
+	"tidemark/internal/random"
 )
 
 // Whatever stands in the log, reading it is a commit or an error, and what is read can be written and read again.
@@ -91,6 +92,29 @@ func FuzzPaths(f *testing.F) {
 		}
 		if back, err := decodePath(encodePath(path)); err != nil || back != path {
 			t.Fatalf("%q decodes to %q, which comes back as %q, %v", uri, path, back, err)
+		}
+	})
+}
+
+// Whatever stands in _last_checkpoint, it is a hint at most: the table is the same.
+func FuzzLastCheckpoint(f *testing.F) {
+	f.Add([]byte(`{"version":0,"size":2}`))
+	f.Add([]byte(`{"version":9223372036854775807,"size":1,"parts":3}`))
+	f.Add([]byte(`{"version":-1}`))
+	f.Add([]byte(`{"version":"0"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		ctx := context.Background()
+		store := objstore.NewMemory(clock.System())
+		log := Open(store, "t", Options{Clock: clock.System(), Random: random.Seeded(1)})
+		if _, err := log.Create(ctx, NewProtocol(false, false), Metadata{ID: "T", SchemaString: schemaPlain}, CommitInfo{Operation: "CREATE TABLE"}); err != nil {
+			t.Fatal(err)
+		}
+		if r := store.PutIfAbsent(ctx, log.key(lastCheckpointName), body); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		s, err := Open(store, "t", Options{Clock: clock.System(), Random: random.Seeded(1)}).Snapshot(ctx)
+		if err != nil || s.Version != 0 || s.Metadata.ID != "T" {
+			t.Fatalf("with %q the table is %+v, %v", body, s, err)
 		}
 	})
 }

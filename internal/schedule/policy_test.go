@@ -72,6 +72,21 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
+func FuzzParsePolicy(f *testing.F) {
+	doc, _ := MarshalPolicy(map[string]string{"max_age": "1h", "min_bytes": "1GiB"})
+	f.Add(doc)
+	f.Add([]byte(`{"v":1,"policy":{"max_wait":"-1s","nobody":"knows"}}`))
+	f.Add([]byte(`{"v":2}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		p, _ := ParsePolicy(doc) // usable whatever the error is
+		for _, row := range fields {
+			if n := *row.get(&p); n < row.min || n > row.max {
+				t.Fatalf("%s makes %s %d", doc, row.name, n)
+			}
+		}
+	})
+}
+
 func FuzzParseUnit(f *testing.F) {
 	b, _ := Unit{ID: "u", Kind: KindMerge, Table: "t", Groups: AllGroups, Order: "63-1"}.Marshal()
 	f.Add(b)
