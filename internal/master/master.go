@@ -75,6 +75,7 @@ type Master struct {
 	started    bool
 	book       *book
 	stale      map[*mirror]struct{} // mirrors that are not complete
+	readySeen  int64                // revision up to which the book knows the ready queue from its watch
 	sweepAt    time.Duration        // monotonic; when the planner visits every table next
 	complainAt time.Duration        // monotonic; the next complaint about etcd may be logged then
 	unsaid     int                  // complaints since the last
@@ -200,7 +201,7 @@ func (m *Master) start(ctx context.Context) error {
 		m.keys.TurnsAll(), m.keys.OutcomesAll(), m.keys.ReadyAll(), m.keys.ProgressAll(),
 		m.keys.Prefix + "/tables/", m.keys.Prefix + "/requests/", m.keys.Prefix + "/policies/",
 	} {
-		f := &mirror{m: m, held: map[string]int64{}}
+		f := &mirror{m: m, held: map[string]int64{}, ready: prefix == m.keys.ReadyAll()}
 		m.stale[f] = struct{}{}
 		m.followers = append(m.followers, etcd.NewFollower(c.Client, prefix, f, c.Clock, c.Random, c.Log))
 	}

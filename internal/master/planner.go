@@ -217,7 +217,11 @@ func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotTok
 		e.retryMS = m.nowMS() + retryAfter.Milliseconds()
 		delete(m.book.dirty, e)
 	}
-	if revision == 0 {
+	m.counts.queued += int64(len(put))
+	m.counts.unqueued += int64(len(change.Delete))
+	// What the watch has told already includes what became of it since: a unit may have been claimed before we hear that
+	// we queued it, and would stay in the book for ever.
+	if revision <= m.readySeen {
 		return
 	}
 	for _, u := range change.Delete {
@@ -228,8 +232,6 @@ func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotTok
 			e.ready[key] = readyUnit{Unit: u, revision: revision}
 		}
 	}
-	m.counts.queued += int64(len(put))
-	m.counts.unqueued += int64(len(change.Delete))
 }
 
 // complain logs that etcd did not take a transaction, for one table out of the many that it concerns at the same time.
