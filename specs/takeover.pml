@@ -1,11 +1,12 @@
 /*
- * Takeover of a root whose lock carries a lease: one server that has just written its lock, and two successors.
+ * Takeover of a root whose lock carries a lease: internal/rootlock (machine.go, asking.go, holding.go).
  *
- * The rules (design of the standalone lease): beats are new objects; the owner fences itself two thirds of a lease after
- * the send of its last acknowledged beat, the first deadline running from the send of the request that wrote the lock; a
- * successor that has seen no new beat for a lease and a half, on its own clock, writes a claim, which elects nobody, and
- * then replaces the lock if it is still the version it first read. The owner looks for a claim before each beat and once
- * after its first, before it admits any work. A clean stop replaces the lock by a released record.
+ * One server has just written its lock, and two successors want it. The rules: beats are new objects; the owner fences
+ * itself two thirds of a lease after the send of its last acknowledged beat, the first deadline running from the send of
+ * the request that wrote the lock; a successor that has seen no new beat for a lease and a half, on its own clock, writes
+ * a claim, which elects nobody, and then replaces the lock if it is still the version it first read. The owner looks for a
+ * claim before each beat and once after its first, before it admits any work. A clean stop replaces the lock by a released
+ * record.
  *
  * Every request may land at any later moment or never, and any server may be stopped between any two steps for any time.
  *
@@ -19,7 +20,8 @@
  * Abstracts: time is ticks of one rate; of a lease's two thirds there are two and of its one and a half four. A beat that
  * is sent again is one beat that lands late, and counts from its first send. Reading the lock and listing the beats are
  * one step each, which is safe to assume since the replace compares what was read. A server serves at most once; one that
- * loses the race for a lock waits for the winner's.
+ * loses the race for a lock waits for the winner's, and one whose replace is not answered goes on reading the lock, where
+ * the code starts over under another id.
  *
  * Leaves out: more than VERSIONS versions of the lock, clocks of different rates, the deletion of old beats, a server that
  * gives up instead of waiting, local roots, leases of different lengths.
