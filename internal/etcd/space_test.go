@@ -49,7 +49,7 @@ func TestTheAlarmOfAFullEtcdIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	alarm := clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE}
-	raise(t, client, alarm)
+	raise(t, client, &alarm)
 	space, err := etcd.ReadSpace(t.Context(), client)
 	if err != nil || !space.NoSpaceAlarm {
 		t.Errorf("%+v, %v", space, err)
@@ -63,7 +63,7 @@ func TestTheAlarmOfAFullEtcdIsShown(t *testing.T) {
 }
 
 // raise raises an alarm as etcd does when it is full; its client has no call for that.
-func raise(t *testing.T, client *clientv3.Client, alarm clientv3.AlarmMember) {
+func raise(t *testing.T, client *clientv3.Client, alarm *clientv3.AlarmMember) {
 	t.Helper()
 	_, err := etcdserverpb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), &etcdserverpb.AlarmRequest{
 		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: alarm.MemberID, Alarm: alarm.Alarm,
