@@ -80,6 +80,8 @@ func changePolicy(ctx context.Context, c *control.Control, f url.Values, o contr
 	return api.ChangePolicy(ctx, c, f.Get("table"), set, unset, o)
 }
 
+func (d dialog) title() string { return d.What.Title }
+
 // dialog is a question, or the answer to it.
 type dialog struct {
 	Action  string
@@ -136,7 +138,11 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request, d dialog, form ur
 		d.Problem = &problem
 	}
 	d.Says, d.Changed = strings.TrimPrefix(done.Sentence, "Dry run, nothing was changed: "), done.Changed
-	p.write(w, http.StatusOK, "dialog", "dialog", p.view(r, "dialog", d))
+	part := "dialog"
+	if !scripted(r) { // a browser that did not run the script gets a page of its own
+		part = "layout"
+	}
+	p.write(w, http.StatusOK, "dialog", part, p.view(r, "dialog", d))
 }
 
 // fieldsOf is what a question sends along when it is confirmed, in order.

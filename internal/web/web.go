@@ -152,10 +152,15 @@ func (p *Pages) fragment(name string, read func(context.Context, *http.Request) 
 // render writes a page. The script shows whatever it is sent in place of the live part, so that gets a status of success.
 func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
 	part := "layout"
-	if r.Header.Get("HX-Request") == "true" && r.Header.Get("HX-History-Restore-Request") != "true" {
+	if scripted(r) {
 		part, status = "live-with-counts", http.StatusOK
 	}
 	p.write(w, status, name, part, p.view(r, name, data))
+}
+
+// scripted says that the page's script asks for a part of a page. What it asks for to go back in history is a whole one.
+func scripted(r *http.Request) bool {
+	return r.Header.Get("HX-Request") == "true" && r.Header.Get("HX-History-Restore-Request") != "true"
 }
 
 func (p *Pages) view(r *http.Request, name string, data any) view {

@@ -103,10 +103,10 @@
   const dialog = byId("dialog");
   let opener = null;
   document.addEventListener("htmx:beforeRequest", (event) => {
-    if (event.detail.target && event.detail.target.id === "dialog-body" && !dialog.open) opener = document.activeElement;
+    if (event.detail.target?.id === "dialog-body" && !dialog.open) opener = document.activeElement;
   });
   document.addEventListener("htmx:afterSwap", (event) => {
-    if (event.detail.target.id !== "dialog-body") return;
+    if (event.detail.target?.id !== "dialog-body") return; // going back in history has none
     if (!dialog.open) dialog.showModal();
     if (dialog.querySelector("[data-done]")) document.body.dispatchEvent(new CustomEvent("tidemark-done"));
     const focus = dialog.querySelector("textarea, button[type=submit], button");
