@@ -25,6 +25,7 @@ import (
 	"tidemark/internal/schema"
 	"tidemark/internal/shardmanifest"
 	"tidemark/internal/table"
+	"tidemark/internal/turnset"
 	"tidemark/test/etcd/etcdtest"
 )
 
@@ -218,7 +219,7 @@ func TestWhatWasSealedWithoutTellingAnybodyIsFoundAndQueued(t *testing.T) {
 	r.seal(tbl, "b", 5)
 	r.run(r.config("m1"))
 	u := r.ready("prod/events", 12)
-	if u.Kind != schedule.KindMerge || u.Groups != schedule.AllGroups || u.Class != schedule.Merge || u.TableID != tbl.ID || u.Shards != 2 {
+	if u.Kind != schedule.KindMerge || u.Groups != turnset.Of(etcd.GroupOf("a"), etcd.GroupOf("b")) || u.Class != schedule.Merge || u.TableID != tbl.ID || u.Shards != 2 {
 		t.Errorf("%+v", u)
 	}
 }

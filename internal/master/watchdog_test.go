@@ -32,16 +32,11 @@ func (r *rig) claim(u schedule.Unit, execution string) {
 	}
 }
 
-// outcomesOf waits until every group of a table has an outcome with a failure of this code.
-func (r *rig) failures(table, code string) {
+// failure waits until the group of a shard has an outcome with a failure of this code.
+func (r *rig) failure(table, shard, code string) {
 	r.t.Helper()
-	r.until("outcomes "+code, func(keys map[string]string) bool {
-		for n := range etcd.Groups {
-			if !strings.Contains(keys[r.keys.Outcome(table, n)], `"`+code+`"`) {
-				return false
-			}
-		}
-		return true
+	r.until("outcome "+code, func(keys map[string]string) bool {
+		return strings.Contains(keys[r.keys.Outcome(table, etcd.GroupOf(shard))], `"`+code+`"`)
 	})
 }
 
@@ -56,12 +51,12 @@ func TestATurnThatVanishesIsARetryableFailureOfItsGroup(t *testing.T) {
 	}
 	// It is not queued before that is held against it, and then only after its backoff.
 	keys := r.until("the outcomes or a unit", func(keys map[string]string) bool {
-		return len(r.units(keys, "t")) > 0 || strings.Contains(keys[r.keys.Outcome("t", 0)], `"turn_vanished"`)
+		return len(r.units(keys, "t")) > 0 || strings.Contains(keys[r.keys.Outcome("t", etcd.GroupOf("a"))], `"turn_vanished"`)
 	})
 	if units := r.units(keys, "t"); len(units) > 0 {
 		t.Errorf("queued: %+v", units)
 	}
-	r.failures("t", "turn_vanished")
+	r.failure("t", "a", "turn_vanished")
 	r.ready("t", 20)
 }
 
@@ -81,7 +76,7 @@ func TestAnExecutionThatStandsStillIsRevokedUnlessItAdvances(t *testing.T) {
 	// The mirrors are watches; wait until they show the execution where it stands.
 	shown := func(seq int64) *held {
 		for {
-			if h := m.executions()["e1"]; h != nil && h.present && h.progress.Seq == seq && len(h.turns) == etcd.Groups {
+			if h := m.executions()["e1"]; h != nil && h.present && h.progress.Seq == seq && len(h.turns) == 1 {
 				return h
 			}
 			if err := m.config.Clock.Sleep(t.Context(), time.Millisecond); err != nil {
@@ -103,7 +98,7 @@ func TestAnExecutionThatStandsStillIsRevokedUnlessItAdvances(t *testing.T) {
 	}
 	seen["e1"].since = long
 	m.revokeIdle(t.Context(), seen)
-	r.failures("t", "revoked_idle")
+	r.failure("t", "a", "revoked_idle")
 	r.until("no turns", func(keys map[string]string) bool {
 		for key := range keys {
 			if strings.HasPrefix(key, r.keys.TurnsAll()) {

@@ -7,6 +7,7 @@ type assessment struct {
 	groups    [GroupCount]groupState
 	countable Groups  // free groups in which something counts
 	available Groups  // free groups, whether anything is pending or not
+	populated Groups  // groups that have shards
 	free      Backlog // sum over countable
 	unknown   int     // shards with an unknown mark
 	waiting   int     // shards that have something pending which may count later without a failure in between
@@ -31,6 +32,7 @@ func assess(in *Input) *assessment {
 	for i := range in.Shards {
 		s := &in.Shards[i]
 		g := &a.groups[s.Group]
+		a.populated |= turnset.Of(s.Group)
 		code, until := a.judge(in, s)
 		switch code {
 		case "":

@@ -8,8 +8,9 @@ import (
 	"tidemark/internal/turnset"
 )
 
-// cut shares a due backlog out over units. A small backlog is one unit over every free group, so that what is sealed
-// meanwhile is merged in the same commit. A big one becomes several units over disjoint groups of about equal weight,
+// cut shares a due backlog out over units. A small backlog is one unit over every free group that has shards, so that what
+// is sealed on them meanwhile is merged in the same commit; a group without shards would only cost its turn and its
+// outcome, a third of all that a fleet of small tables writes to etcd. A big one becomes several units over disjoint groups of about equal weight,
 // never more than max_parallelism together with the executions that run already.
 //
 // Cuts that are in the queue stay for as long as they do, so that executors see few changing keys: a group that has
@@ -27,7 +28,7 @@ func cut(in *Input, a *assessment) (units []Groups, ok bool) {
 	case rest == 0 && want <= len(kept) && len(kept) <= capacity:
 		return kept, true
 	case want == 1 && len(kept) <= 1:
-		return []Groups{a.available}, true
+		return []Groups{a.available & a.populated}, true
 	case want <= len(kept) && len(kept) <= capacity:
 		return balance(in, a, rest, kept), true
 	}
