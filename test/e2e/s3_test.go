@@ -250,6 +250,26 @@ func TestAStoppedStandaloneServerLosesTheRootAndSendsNothingWhenItWakes(t *testi
 	}
 }
 
+func TestAStandaloneServerThatCannotReachTheStoreEndsWithStatusTwoAndReleasesNothing(t *testing.T) {
+	b := startBucket(t)
+	proxy := s3test.NewProxy(t, b.Server)
+	server := b.standalone(s3Env(proxy.Endpoint), "--root-lease", "2s")
+	b.serving(server)
+	lock := b.show()
+	proxy.Close()
+	select {
+	case <-server.exited:
+	case <-time.After(readyTimeout):
+		t.Fatal("it goes on without the store")
+	}
+	if status, out := server.cmd.ProcessState.ExitCode(), server.output.String(); status != 2 || !strings.Contains(out, "the claim on root "+b.root) {
+		t.Errorf("it ended with status %d:\n%s", status, out)
+	}
+	if r := b.show(); r != lock {
+		t.Errorf("the lock was %+v and is %+v", lock, r)
+	}
+}
+
 // freeAddress is an address that nobody listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
