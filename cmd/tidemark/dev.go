@@ -32,7 +32,8 @@ type devCommand struct {
 // Help says more than one line about the command.
 func (c *devCommand) Help() string {
 	return `Everything in one process: an embedded etcd (unless --etcd is given), a master, executors, and an HTTP server. The root is
-made if it is not there. Other commands on the same root find the server by themselves:
+made if it is not there; one on S3 is claimed as "tidemark standalone" claims it, and after a kill it is free in 45 s. Other
+commands on the same root find the server by themselves:
 
   tidemark dev &
   tidemark table create flights --like flights.parquet
