@@ -81,6 +81,9 @@ func (s *Server) awaitReady(ctx context.Context) error {
 			s.publisher = demand.NewPublisher(s.client, s.options.Keys, cluster.Slots, s.clock, s.random)
 			return nil
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // told to stop meanwhile, which is no failure of the question
+		}
 		if err != nil && !errors.Is(err, etcd.ErrNoCluster) {
 			return err
 		}
