@@ -311,7 +311,15 @@ func TestTheCommandsOfComposeServeTheDemo(t *testing.T) {
 	exposed := map[string]series{}
 	for _, service := range servers {
 		_, port, _ := strings.Cut(*d.project.Services[service].Environment["TIDEMARK_LISTEN"], ":")
-		exposition(exposed, fetch(t, "http://"+d.address(t, service, port)+"/metrics"))
+		text := fetch(t, "http://"+d.address(t, service, port)+"/metrics")
+		exposition(exposed, text)
+		if linter, err := exec.LookPath("promtool"); err == nil { // without it, TestRulesPassTheirUnitTests skips or fails
+			lint := exec.CommandContext(t.Context(), linter, "check", "metrics")
+			lint.Stdin = strings.NewReader(text)
+			if out, err := lint.CombinedOutput(); err != nil {
+				t.Errorf("the metrics of %s do not follow the conventions: %v\n%s", service, err, out)
+			}
+		}
 	}
 	for _, missing := range unexposed(expressions(t), exposed) {
 		t.Errorf("not exposed: %s", missing)
@@ -323,6 +331,7 @@ func TestTheCommandsOfComposeServeTheDemo(t *testing.T) {
 	if prometheus != "" {
 		d.checkPrometheus(t, prometheus)
 	}
+	d.runCommandsOfThePages(t)
 	for i := len(servers) - 1; i >= 0; i-- {
 		if err := d.running[servers[i]].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("%s: %v", servers[i], err)
