@@ -33,11 +33,14 @@ func (m *Machine) asked(now time.Duration, request Request, a Answer) []Action {
 // failed asks again later, from the beginning. Whether an acquisition was done after all is read at once: it may be ours.
 func (m *Machine) failed(now time.Duration, request Request, err error) []Action {
 	m.failures++
+	if request == Acquire {
+		m.attempts++ // which the reads in between do not make good
+	}
 	if errors.Is(err, ErrRecord) {
 		return m.end(err)
 	}
-	if m.failures >= failuresMax {
-		return m.end(fmt.Errorf("claiming the root: %d requests in a row failed, the last, to %v: %w", m.failures, request, err))
+	if m.failures >= failuresMax || m.attempts >= failuresMax {
+		return m.end(fmt.Errorf("claiming the root failed %d times, the last time at %q: %w", failuresMax, request, err))
 	}
 	m.state, m.nextAt = Asking, now+poll(m.config.Lease)
 	if request == Acquire {
@@ -61,7 +64,7 @@ func (m *Machine) readRoot(now time.Duration, a Answer) []Action {
 		return m.acquired(now, a.ETag) // the answer to the acquisition was lost
 	}
 	if a.ETag != m.rival.etag {
-		m.rival = rival{record: *a.Root, etag: a.ETag}
+		m.rival, m.attempts = rival{record: *a.Root, etag: a.ETag}, 0
 	}
 	return m.send(now, Action{Request: ListBeats, ID: m.rival.record.ID})
 }

@@ -147,6 +147,7 @@ type Machine struct {
 	sentAt   time.Duration // of the request in flight
 	nextAt   time.Duration // of the next request, when none is in flight
 	failures int           // in a row, while Asking or Acquiring
+	attempts int           // to acquire what stands there that have failed
 
 	rival rival // the lock that is watched
 

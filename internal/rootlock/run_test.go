@@ -530,6 +530,35 @@ func TestWhatMayNotBeTakenOverIsRefusedAtOnceAndLeftAlone(t *testing.T) {
 	}
 }
 
+func TestAServerThatCannotReadOrWriteTheLockEndsInsteadOfTryingForEver(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		for _, script := range []string{"put-if-absent *root.json: refuse\nreplace-if-match *: refuse", "get *root.json: throttle"} {
+			bubble(t, func(t *testing.T) {
+				shared := memory()
+				if silent {
+					dead(t, shared, 1)
+				}
+				store := faulty(t, shared, script)
+				o := named(store, "a", 1)
+				o.Wait = true
+				s := start(t, o, nil)
+				after(2 * time.Minute)
+				select {
+				case <-s.ended:
+				default:
+					t.Fatal("it still tries")
+				}
+				if err := s.end(); err == nil || !strings.Contains(err.Error(), "claiming the root failed 5 times") {
+					t.Error(err)
+				}
+				if n := len(store.Trace()); n > 50 {
+					t.Errorf("it took %d requests", n)
+				}
+			})
+		}
+	}
+}
+
 func TestALeaseOutsideItsBoundsIsNotEvenTried(t *testing.T) {
 	for _, d := range []time.Duration{LeaseMin - 1, LeaseMax + 1} {
 		o := named(memory(), "a", 1)
