@@ -17,14 +17,15 @@ func FuzzIngestArguments(f *testing.F) {
 	f.Add("--rows-per-generation\n-1\nt\na.csv\nb.csv")
 	f.Add("--root=s3://b/p\n--s3-endpoint=%zz\nt\nf")
 	f.Add("t\n--\n--shards")
+	type exited struct{}
+	c := &cli{}
+	parser, err := kong.New(c, kong.Name("tidemark"), kong.Writers(io.Discard, io.Discard),
+		kong.Vars{"version": "test", "listen": ""}, kong.Exit(func(int) { panic(exited{}) }))
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, lines string) {
-		type exited struct{}
-		c := &cli{}
-		parser, err := kong.New(c, kong.Name("tidemark"), kong.Writers(io.Discard, io.Discard),
-			kong.Vars{"version": "test", "listen": ""}, kong.Exit(func(int) { panic(exited{}) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		*c = cli{}
 		defer func() {
 			if r := recover(); r != nil && r != any(exited{}) {
 				panic(r)
