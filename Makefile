@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-deploy demo-compose check sim specs fuzz bench clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-deploy demo-compose check sim specs fuzz bench bench-scale clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ fuzz: ## Fuzz every parser of outside bytes in turn, each for FUZZTIME (30s)
 
 bench: build ## Measure merge speed and memory, as ratios against DuckDB where it is installed
 	$(GO) run ./bench
+
+bench-scale: ## Measure coordination at 13,400 tables and 27,000 shards, each figure beside its goal (about 6 min)
+	$(GO) run ./bench/scale
 
 clean: ## Remove what the targets above made
 	rm -rf $(BIN) .cache .venv

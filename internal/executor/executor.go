@@ -193,9 +193,13 @@ func (e *Executor) loop(ctx context.Context, drain <-chan struct{}) {
 				announced = draining
 			}
 		}
-		for grant.Err() == nil && e.drains.mayClaim() && e.claim(ctx, grant, &executions) {
+		again, later := true, time.Duration(0)
+		for again && grant.Err() == nil && e.drains.mayClaim() {
+			again, later = e.claim(ctx, grant, &executions)
 		}
+		due, stop := e.after(later)
 		select {
+		case <-due:
 		case <-e.freed:
 		case <-e.queue.Changed():
 			// Whatever was in the way of a claim is part of a later change, so every refusal is worth another try.
@@ -206,38 +210,49 @@ func (e *Executor) loop(ctx context.Context, drain <-chan struct{}) {
 			e.drains.end()
 		case <-e.drains.changed:
 		case <-ctx.Done():
+			stop()
 			return
 		}
+		stop()
 		if e.drains.isEnding() && e.Active() == 0 {
 			return
 		}
 	}
 }
 
-// claim claims and starts one unit, if a slot is free and there is one. It says whether looking again may find more.
-func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions *sync.WaitGroup) bool {
-	if e.Active() >= e.config.Slots {
-		return false
+// after fires once; 0 is never.
+func (e *Executor) after(d time.Duration) (fired <-chan time.Time, stop func()) {
+	if d == 0 {
+		return nil, func() {}
 	}
-	entry, ok := ownership.Choose(e.queue.Free(), e.config.ID, e.fits)
+	return e.deps.Clock.After(d)
+}
+
+// claim claims and starts one unit, if a slot is free and there is one. It says whether looking again may find more, at
+// once or, if not 0, after a while.
+func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions *sync.WaitGroup) (again bool, later time.Duration) {
+	if e.Active() >= e.config.Slots {
+		return false, 0
+	}
+	entry, ok, later := e.queue.Choose(e.config.ID, e.fits)
 	if !ok {
-		return false
+		return false, later
 	}
 	unit, err := schedule.ParseUnit(entry.Value)
 	if err != nil {
 		e.deps.Log.Warn("a unit in the queue cannot be read and is left to a newer executor", "key", entry.Key, "error", err)
 		e.refuse(entry.Key)
-		return true
+		return true, 0
 	}
 	turn, err := e.turns.Claim(ctx, grant, entry)
 	switch {
 	case errors.Is(err, ownership.ErrTaken):
 		e.metrics.conflicts.Inc()
 		e.refuse(entry.Key)
-		return true
+		return true, 0
 	case err != nil:
 		e.deps.Log.Warn("claiming", "key", entry.Key, "error", err)
-		return false // the session or the debt to etcd says when to look again
+		return false, 0 // the session or the debt to etcd says when to look again
 	}
 	e.metrics.claims.Inc()
 	x := &execution{turn: turn, unit: unit, budget: e.config.Memory / int64(e.config.Slots), started: e.deps.Clock.Mono()}
@@ -250,7 +265,7 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 		defer e.end(x)
 		e.publish(e.run(ctx, x))
 	}()
-	return true
+	return true, 0
 }
 
 func (e *Executor) begin(x *execution) {

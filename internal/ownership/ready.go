@@ -1,7 +1,6 @@
 package ownership
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/zeebo/xxh3"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
@@ -19,41 +17,41 @@ import (
 	"tidemark/internal/random"
 )
 
-// CriticalClass is the class that is claimed strictly from its head.
-const CriticalClass = 0
-
-// spread is over how many first entries of a class idle executors spread. More spreads better and serves less in order.
-const spread = 16
-
-// ReadyQueue mirrors the ready queue and the held turns, so that an executor can choose without asking etcd. What it
+// ReadyQueue mirrors the ready queue, the held turns and who executes, so that an executor can choose without asking etcd. What it
 // shows may be late: a claim decides.
 type ReadyQueue struct {
-	queue, turns *etcd.Follower
+	followers [3]*etcd.Follower // of units, turns and executors, as in fresh
+	clock     clock.Clock
 
-	mu      sync.Mutex // guards the following
-	units   map[string]ReadyKV
-	order   []string // keys of units, ascending: the order of service
-	held    map[string]etcd.TurnSet
-	heldAt  map[string]int64 // mod revisions of turn keys
-	fresh   [2]bool
-	changed chan struct{}
+	mu     sync.Mutex // guards the following
+	units  map[string]candidate
+	order  []string // keys of units, ascending: the order of service
+	held   map[string]etcd.TurnSet
+	heldAt map[string]int64 // mod revisions of turn keys
+	fresh  [3]bool
+	// executors are the mod revisions of their session keys, by name.
+	executors map[string]int64
+	changed   chan struct{}
 }
 
 // NewReadyQueue makes a mirror; Run keeps it.
 func NewReadyQueue(client *clientv3.Client, keys etcd.Keys, c clock.Clock, r random.Source, log hclog.Logger) *ReadyQueue {
 	q := &ReadyQueue{
-		units: map[string]ReadyKV{}, held: map[string]etcd.TurnSet{}, heldAt: map[string]int64{},
+		clock: c, units: map[string]candidate{}, executors: map[string]int64{}, held: map[string]etcd.TurnSet{}, heldAt: map[string]int64{},
 		changed: make(chan struct{}, 1),
 	}
-	q.queue = etcd.NewFollower(client, keys.ReadyAll(), readyMirror{q, keys, log}, c, r, log)
-	q.turns = etcd.NewFollower(client, keys.TurnsAll(), turnMirror{q, keys}, c, r, log)
+	q.followers = [3]*etcd.Follower{
+		etcd.NewFollower(client, keys.ReadyAll(), readyMirror{q, keys, log}, c, r, log),
+		etcd.NewFollower(client, keys.TurnsAll(), turnMirror{q, keys}, c, r, log),
+		etcd.NewFollower(client, keys.Executors(), executorMirror{q, keys}, c, r, log),
+	}
 	return q
 }
 
 // Run mirrors until ctx is done.
 func (q *ReadyQueue) Run(ctx context.Context) error {
 	var g errgroup.Group
-	for _, f := range []*etcd.Follower{q.queue, q.turns} {
+	for _, f := range q.followers {
 		g.Go(func() error {
 			f.Run(ctx)
 			return nil
@@ -64,8 +62,9 @@ func (q *ReadyQueue) Run(ctx context.Context) error {
 
 // Doubt makes sure that etcd is still the one that is mirrored; for an executor whose session came back.
 func (q *ReadyQueue) Doubt() {
-	q.queue.Doubt()
-	q.turns.Doubt()
+	for _, f := range q.followers {
+		f.Doubt()
+	}
 }
 
 // Changed delivers when the queue or the turns have changed since it last delivered. It has one receiver.
@@ -82,7 +81,7 @@ func (q *ReadyQueue) Len() int {
 func (q *ReadyQueue) Stale() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.fresh != [2]bool{true, true}
+	return q.fresh != [3]bool{true, true, true}
 }
 
 // Free yields the units whose turns are all free, in the order of service.
@@ -91,40 +90,12 @@ func (q *ReadyQueue) Free() iter.Seq[ReadyKV] {
 	free := make([]ReadyKV, 0, len(q.order))
 	for _, key := range q.order {
 		if u := q.units[key]; q.held[u.Table]&u.Turns == 0 {
-			free = append(free, u)
+			free = append(free, u.ReadyKV)
 		}
 	}
 	q.mu.Unlock()
 	return slices.Values(free)
 }
-
-// Choose is the unit that an executor should claim next, among those that are free and that it could run: in the
-// critical class the first; in the others one of the first few, by rendezvous hash, so that idle executors do not all
-// reach for the same. A unit that the executor just failed to claim is left out by its fits.
-func Choose(free iter.Seq[ReadyKV], executor string, fits func(ReadyKV) bool) (ReadyKV, bool) {
-	var first []ReadyKV
-	for u := range free {
-		if len(first) > 0 && u.Class != first[0].Class {
-			break
-		}
-		if !fits(u) {
-			continue
-		}
-		first = append(first, u)
-		if u.Class == CriticalClass || len(first) == spread {
-			break
-		}
-	}
-	if len(first) == 0 {
-		return ReadyKV{}, false
-	}
-	return slices.MaxFunc(first, func(a, b ReadyKV) int {
-		return cmp.Compare(affinity(executor, a.Key), affinity(executor, b.Key))
-	}), true
-}
-
-// affinity is the rendezvous hash: whoever has the greatest takes it.
-func affinity(who, what string) uint64 { return xxh3.HashString(who + "\x00" + what) }
 
 func (q *ReadyQueue) signal() {
 	select {
@@ -156,10 +127,13 @@ func (m readyMirror) Put(kv *mvccpb.KeyValue) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i, found := slices.BinarySearch(m.order, key); !found {
+	seen := m.clock.Mono()
+	if i, found := slices.BinarySearch(m.order, key); found {
+		seen = m.units[key].seen
+	} else {
 		m.order = slices.Insert(m.order, i, key)
 	}
-	m.units[key] = ReadyKV{ReadyKey: parsed, Key: key, Value: kv.Value, ModRevision: kv.ModRevision}
+	m.units[key] = candidate{ReadyKV{ReadyKey: parsed, Key: key, Value: kv.Value, ModRevision: kv.ModRevision}, seen}
 }
 
 func (m readyMirror) Delete(key string) {
@@ -217,3 +191,42 @@ func (m turnMirror) Delete(key string) {
 func (m turnMirror) All() iter.Seq2[string, int64] { return maps.All(m.heldAt) }
 func (m turnMirror) Fresh(int64)                   { m.setFresh(1, true) }
 func (m turnMirror) Stale(error)                   { m.setFresh(1, false) }
+
+// executorMirror is the executors' side of a ReadyQueue. Who comes or goes only changes who reaches for a unit first.
+type executorMirror struct {
+	*ReadyQueue
+	keys etcd.Keys
+}
+
+func (m executorMirror) Put(kv *mvccpb.KeyValue) {
+	name, err := m.keys.ParseExecutor(string(kv.Key))
+	if err != nil {
+		return // nobody of that name claims
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.executors[name] = kv.ModRevision
+}
+
+func (m executorMirror) Delete(key string) {
+	name, err := m.keys.ParseExecutor(key)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.executors, name)
+}
+
+func (m executorMirror) All() iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for name, revision := range m.executors {
+			if !yield(m.keys.Executor(name), revision) {
+				return
+			}
+		}
+	}
+}
+
+func (m executorMirror) Fresh(int64) { m.setFresh(2, true) }
+func (m executorMirror) Stale(error) { m.setFresh(2, false) }

@@ -2,8 +2,10 @@ package ownership
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -60,39 +62,79 @@ func TestTheQueueShowsFreeUnitsInTheOrderOfService(t *testing.T) {
 	})
 }
 
-func TestTheCriticalClassIsTakenFromItsHeadAndOthersAreSpread(t *testing.T) {
-	units := func(class int, orders ...string) []ReadyKV {
-		var units []ReadyKV
-		for _, o := range orders {
-			u := etcd.ReadyKey{Class: class, Order: o, Table: "t", Turns: 1}
-			units = append(units, ReadyKV{ReadyKey: u, Key: testKeys.Ready(u)})
-		}
-		return units
+// seen makes candidates that were all seen at once.
+func seen(at time.Duration, class int, orders ...string) []candidate {
+	var all []candidate
+	for _, o := range orders {
+		u := etcd.ReadyKey{Class: class, Order: o, Table: "t", Turns: 1}
+		all = append(all, candidate{ReadyKV{ReadyKey: u, Key: testKeys.Ready(u)}, at})
 	}
-	all := func(ReadyKV) bool { return true }
-	critical := append(units(0, "1", "2"), units(1, "1")...)
-	for _, executor := range []string{"x", "y", "z"} {
-		if u, ok := Choose(slices.Values(critical), executor, all); !ok || u.Key != critical[0].Key {
-			t.Errorf("%s takes %s", executor, u.Key)
-		}
-	}
-	if u, _ := Choose(slices.Values(critical), "x", func(u ReadyKV) bool { return u.Key != critical[0].Key }); u.Key != critical[1].Key {
-		t.Errorf("what does not fit is skipped: %s", u.Key)
-	}
+	return all
+}
 
-	merges := append(units(1, "a", "b", "c", "d", "e", "f", "g", "h"), units(2, "a")...)
-	taken := map[string]bool{}
-	for i := range 20 {
-		u, ok := Choose(slices.Values(merges), string(rune('a'+i)), all)
-		if !ok || u.Class != 1 {
-			t.Fatalf("took %s", u.Key)
+func TestTheCriticalClassIsTakenFromItsHead(t *testing.T) {
+	q := &ReadyQueue{clock: clock.System(), units: map[string]candidate{}}
+	for _, c := range append(seen(0, 0, "1", "2"), seen(0, 1, "1")...) {
+		q.units[c.Key] = c
+		q.order = append(q.order, c.Key)
+	}
+	unit, ok, _ := q.Choose("x", func(ReadyKV) bool { return true })
+	if !ok || unit.Key != q.order[0] {
+		t.Errorf("took %s", unit.Key)
+	}
+	unit, _, _ = q.Choose("x", func(u ReadyKV) bool { return u.Key != q.order[0] })
+	if unit.Key != q.order[1] {
+		t.Errorf("what does not fit is not skipped: %s", unit.Key)
+	}
+	if _, ok, after := q.Choose("x", func(ReadyKV) bool { return false }); ok || after != 0 {
+		t.Errorf("took what does not fit, or waits for it: %v", after)
+	}
+}
+
+func TestAUnitThatAppearsIsReachedForByOneExecutorAfterTheOther(t *testing.T) {
+	executors := map[string]int64{}
+	for i := range 2 * rankMax {
+		executors[fmt.Sprint("x-", i)] = 1
+	}
+	const now = time.Hour
+	reach := map[time.Duration]int{} // how many reach for it after so long
+	for x := range executors {
+		unit := seen(now, 1, "a")
+		_, ok, after := choose(unit, executors, x, now)
+		if ok != (after == 0) {
+			t.Fatalf("%s: %v, %v", x, ok, after)
 		}
-		taken[u.Key] = true
+		if _, ok, _ := choose(unit, executors, x, now+after); !ok {
+			t.Errorf("%s does not reach for it when its time has come", x)
+		}
+		reach[after]++
 	}
-	if len(taken) < 4 {
-		t.Errorf("20 executors reach for %d of 8 units", len(taken))
+	for rank := range rankMax {
+		if n := reach[time.Duration(rank)*rankStep]; n != 1 {
+			t.Errorf("%d executors reach for it after %d steps", n, rank)
+		}
 	}
-	if _, ok := Choose(slices.Values(merges), "x", func(ReadyKV) bool { return false }); ok {
-		t.Error("took what does not fit")
+	// Alone nobody waits.
+	if _, ok, _ := choose(seen(now, 1, "a"), map[string]int64{"x": 1}, "x", now); !ok {
+		t.Error("the only executor waits")
+	}
+}
+
+func TestExecutorsSpreadOverUnitsThatHaveWaited(t *testing.T) {
+	executors := map[string]int64{}
+	for i := range 8 {
+		executors[fmt.Sprint("x-", i)] = 1
+	}
+	units := seen(0, 1, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
+	taken := map[string]int{}
+	for x := range executors {
+		unit, ok, _ := choose(units, executors, x, time.Hour)
+		if !ok {
+			t.Fatal("nothing is chosen")
+		}
+		taken[unit.Key]++
+	}
+	if len(taken) < 6 {
+		t.Errorf("8 executors reach for %d of 16 units", len(taken))
 	}
 }
