@@ -93,18 +93,20 @@ var ErrDamaged = errors.New("damaged demand record")
 // Parse reads a stored record. A record of another version is ErrFormat; anything else that is not a record is
 // ErrDamaged.
 func Parse(value []byte) (Record, error) {
-	var head struct {
-		V int `json:"v"`
-	}
-	if err := json.Unmarshal(value, &head); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	if head.V != Format {
-		return Record{}, fmt.Errorf("%w: version %d, this program knows %d: use a newer one", ErrFormat, head.V, Format)
-	}
 	var r Record
-	if err := json.Unmarshal(value, &r); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	err := json.Unmarshal(value, &r)
+	if err != nil {
+		// Another version may well have another shape.
+		var head struct {
+			V int `json:"v"`
+		}
+		if json.Unmarshal(value, &head) != nil || head.V == Format {
+			return Record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		r.V = head.V
+	}
+	if r.V != Format {
+		return Record{}, fmt.Errorf("%w: version %d, this program knows %d: use a newer one", ErrFormat, r.V, Format)
 	}
 	// What was stored by this package is normal already and comes back as it is.
 	r.SealedTimes = keptTimes(normalTimes(r.SealedTimes), r.Merged)
