@@ -48,12 +48,12 @@ func fleet(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	figure("takeover: from storage alone, etcd empty, "+size, fmt.Sprintf("%.2f s", first.TakeoverSeconds), "< 60 s")
+	figure("takeover: from storage alone, etcd empty, "+size, takeover(first), "< 60 s")
 	second, err := m.hear()
 	if err != nil {
 		return err
 	}
-	figure("takeover: from etcd, "+size, fmt.Sprintf("%.2f s", second.TakeoverSeconds), "< 2 s")
+	figure("takeover: from etcd, "+size, takeover(second), "< 2 s")
 	figure("takeover: heap of the master", memory(second.HeapBytes, b.shards()), "")
 
 	before, err := cpuOf(m.pid())
@@ -80,6 +80,10 @@ func fleet(ctx context.Context, b *bench) error {
 	figure("steady: heap of the master at the end", memory(last.HeapBytes, b.shards()), "")
 	figure("steady: passes of the planner", fmt.Sprintf("%.0f, %.2f ms each", last.Passes, 1000*last.PassSeconds/last.Passes), "")
 	return nil
+}
+
+func takeover(r report) string {
+	return fmt.Sprintf("%.2f s, %.2f s of CPU", r.TakeoverSeconds, r.CPUSeconds)
 }
 
 func memory(bytes int64, shards int) string {
@@ -193,7 +197,6 @@ type shard struct {
 
 	mu             sync.Mutex // guards the following
 	sealed, merged uint64
-	inFlight       bool // a seal of it is being published
 }
 
 // readWriters starts from what stands in etcd.

@@ -46,6 +46,10 @@ func runMaster(ctx context.Context, endpoint string, tables int, profiles string
 	looking := map[string]time.Duration{"m-1": time.Second, "m-2": 50 * time.Millisecond}
 	for _, id := range []string{"m-1", "m-2"} {
 		base := heap()
+		cpu, err := cpuOf(os.Getpid())
+		if err != nil {
+			return err
+		}
 		traffic := &traffic{}
 		m, err := startMaster(ctx, id, endpoint, store, traffic)
 		if err != nil {
@@ -58,7 +62,11 @@ func runMaster(ctx context.Context, endpoint string, tables int, profiles string
 		}); err != nil {
 			return err
 		}
-		say(report{Master: id, TakeoverSeconds: took.Seconds(), HeapBytes: int64(heap()) - int64(base)})
+		used, err := cpuOf(os.Getpid())
+		if err != nil {
+			return err
+		}
+		say(report{Master: id, TakeoverSeconds: took.Seconds(), CPUSeconds: (used - cpu).Seconds(), HeapBytes: int64(heap()) - int64(base)})
 		if id == "m-1" {
 			if err := m.stop(); err != nil {
 				return err
@@ -99,8 +107,9 @@ func profiled(dir, name string, f func() error) error {
 type report struct {
 	Master                  string
 	TakeoverSeconds         float64
-	HeapBytes               int64 // of the master alone, not of its store
-	ResponseBytes, TxnBytes int64 // the largest of each
+	CPUSeconds              float64 // of the process meanwhile, looking included
+	HeapBytes               int64   // of the master alone, not of its store
+	ResponseBytes, TxnBytes int64   // the largest of each
 	Passes, PassSeconds     float64
 }
 
