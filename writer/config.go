@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -74,6 +75,9 @@ type Config struct {
 
 	// Etcd are the endpoints to publish seals to; none leaves that to the masters' scans.
 	Etcd []string
+	// EtcdTLS, EtcdUser and EtcdPassword are for an etcd that asks who comes.
+	EtcdTLS                *tls.Config
+	EtcdUser, EtcdPassword string
 	// Prefix is that of the cluster's keys in etcd; empty is the default cluster's.
 	Prefix string
 

@@ -26,7 +26,7 @@ type etcdPublisher struct {
 
 // dialPublisher connects to etcd. An etcd that does not answer is an error that names the endpoints.
 func dialPublisher(ctx context.Context, c Config, d Deps) (*etcdPublisher, error) {
-	client, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: c.Etcd})
+	client, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: c.Etcd, TLS: c.EtcdTLS, Username: c.EtcdUser, Password: c.EtcdPassword})
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (c *devCommand) Run(ctx context.Context, streams process.Streams, signals *
 	}
 	logs := process.LogFlags{LogLevel: c.LogLevel, LogFormat: c.LogFormat}
 	options := dev.Options{
-		RootFlags: c.RootFlags, Etcd: c.Etcd, Cluster: c.Cluster, Keys: c.Keys(), Executors: c.Executors, Slots: c.Slots, Memory: budget,
+		RootFlags: c.RootFlags, Etcd: c.Etcd, EtcdLogin: c.Login, Cluster: c.Cluster, Keys: c.Keys(), Executors: c.Executors, Slots: c.Slots, Memory: budget,
 		Listen: c.Listen, HTTP: c.HTTPFlags, Version: process.Version, Lease: lease, Out: streams.Out,
 		Log: logs.Logger("dev", streams.Err), Metrics: process.NewRegistry(), Holder: process.DefaultID("dev"),
 	}

@@ -50,13 +50,21 @@ func (c *ingestCommand) Run(ctx context.Context, streams process.Streams, signal
 	if err != nil {
 		return err
 	}
+	endpoints := c.publishTo(ctx)
+	login, err := c.Login.Options(endpoints)
+	if err != nil {
+		return err
+	}
 	began := p.clock.Mono()
 	bar := newProgressBar(streams.Err, p.clock)
 	// The first signal ends the ingest at once: there is nothing to drain that a second run would not do again.
 	ctx, stop := process.UntilDrained(ctx, signals.Drain)
 	defer stop()
 	report, err := ingest.Load(ctx, ingest.Deps{
-		Config: writer.Config{Etcd: c.publishTo(ctx), Prefix: c.Keys().Prefix, Label: process.DefaultID("ingest")},
+		Config: writer.Config{
+			Etcd: endpoints, EtcdTLS: login.TLS, EtcdUser: login.Username, EtcdPassword: login.Password,
+			Prefix: c.Keys().Prefix, Label: process.DefaultID("ingest"),
+		},
 		Writer: writer.Deps{Store: p.store, Clock: p.clock, Random: p.random},
 	}, source, ingest.Plan{Table: t, Shards: c.Shards, RowsPerGeneration: c.RowsPerGeneration, OnProgress: bar.show})
 	bar.end()

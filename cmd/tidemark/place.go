@@ -86,7 +86,7 @@ func (f placeFlags) publishTo(ctx context.Context) []string {
 	if len(f.Etcd) > 0 || len(endpoints) == 0 {
 		return endpoints
 	}
-	client, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: endpoints, Timeout: foundTimeout})
+	client, err := f.Dial(ctx, endpoints, foundTimeout)
 	if err != nil {
 		return nil // left behind by a server that is gone
 	}
@@ -100,7 +100,7 @@ func (f placeFlags) dial(ctx context.Context) (*clientv3.Client, error) {
 	if len(endpoints) == 0 {
 		return nil, errNoEtcd
 	}
-	client, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: endpoints, Timeout: dialTimeout})
+	client, err := f.Dial(ctx, endpoints, dialTimeout)
 	if err != nil && len(f.Etcd) == 0 {
 		return nil, fmt.Errorf("%w (a server left this address in the root; if it does not run on this machine, start it or give --etcd)", err)
 	}

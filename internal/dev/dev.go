@@ -40,6 +40,7 @@ const beatWatch = time.Second
 type Options struct {
 	process.RootFlags
 	Etcd      []string // none embeds one
+	EtcdLogin process.EtcdLoginFlags
 	Cluster   string
 	Keys      etcd.Keys
 	Executors int
@@ -107,7 +108,7 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 		return err
 	}
 	defer stopEtcd()
-	if s.client, err = etcd.Dial(ctx, etcd.DialOptions{Endpoints: endpoints, Timeout: etcdStartTimeout}); err != nil {
+	if s.client, err = (process.EtcdFlags{Login: o.EtcdLogin}).Dial(ctx, endpoints, etcdStartTimeout); err != nil {
 		return err
 	}
 	defer s.client.Close()

@@ -3,14 +3,12 @@ package process
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemark/internal/clock"
-	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
 	"tidemark/internal/ownership"
 	"tidemark/internal/random"
@@ -59,21 +57,6 @@ func (f RootFlags) Serve(ctx context.Context, log hclog.Logger, c clock.Clock, r
 		return nil, fmt.Errorf("root %s: %w", f.Root, err)
 	}
 	return store, nil
-}
-
-// EtcdFlags say where the cluster's coordination is.
-type EtcdFlags struct {
-	Etcd    []string `help:"etcd endpoints, comma separated." env:"TIDEMARK_ETCD" placeholder:"URL,…"`
-	Cluster string   `help:"Name of the cluster that serves the root." default:"default" env:"TIDEMARK_CLUSTER" placeholder:"NAME"`
-	Prefix  string   `help:"Prefix of the cluster's keys in etcd; /tidemark/CLUSTER if not given." env:"TIDEMARK_PREFIX" placeholder:"PREFIX"`
-}
-
-// Keys are the cluster's keys.
-func (f EtcdFlags) Keys() etcd.Keys {
-	if f.Prefix != "" {
-		return etcd.Keys{Prefix: strings.TrimSuffix(f.Prefix, "/")}
-	}
-	return etcd.KeysOf(f.Cluster)
 }
 
 // LeaseFlags are the timing of the lease that the process holds.

@@ -72,7 +72,7 @@ func (f ServerFlags) Open(ctx context.Context, kind string, logs io.Writer) (*Se
 	if s.Store, err = f.RootFlags.Serve(ctx, s.Log, s.Clock, s.Random, s.Metrics, false); err != nil {
 		return nil, err
 	}
-	s.Client, err = etcd.Dial(ctx, etcd.DialOptions{Endpoints: f.Etcd, Timeout: dialTimeout})
+	s.Client, err = f.Dial(ctx, f.Etcd, dialTimeout)
 	return s, err
 }
 
