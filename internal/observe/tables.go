@@ -124,8 +124,10 @@ func (o *Observer) describe(t *tableNotes, nowMS int64) Table {
 	}
 	row.Executions = len(running)
 	row.Class = t.class()
+	var last *schedule.Outcome
 	for _, out := range t.outcomes {
-		if out != nil && (row.Last == nil || out.EndedMS > row.Last.EndedMS) {
+		if out != nil && (row.Last == nil || out.EndedMS > row.Last.EndedMS || out.EndedMS == row.Last.EndedMS && tells(out) > tells(last)) {
+			last = out
 			row.Last = &LastOutcome{Execution: out.Execution, Executor: out.Executor, Kind: string(out.Kind), Result: string(out.Result), EndedMS: out.EndedMS}
 			if out.Failure != nil {
 				row.Last.Code = out.Failure.Code
@@ -141,6 +143,18 @@ func (o *Observer) describe(t *tableNotes, nowMS int64) Table {
 	waited := s.oldestMS != 0 && nowMS-s.oldestMS > t.policy.MaxWait.Milliseconds()
 	row.Behind = s.gens > 0 && (waited || int64(s.gens) >= t.policy.CriticalGenerations)
 	return row
+}
+
+// tells orders outcomes of one execution by how much they say: it leaves one for each group, and most groups of a small
+// table have nothing to do.
+func tells(o *schedule.Outcome) int {
+	switch {
+	case o.Result == schedule.ResultFailed || o.Result == schedule.ResultLost:
+		return 2
+	case o.Result == schedule.ResultMerged:
+		return 1
+	}
+	return 0
 }
 
 // class is that of the most urgent unit in the queue.

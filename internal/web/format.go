@@ -18,6 +18,7 @@ var funcs = template.FuncMap{
 	"count": countAny, "size": size, "ago": ago, "age": age, "rate": rate, "clock": clockText, "path": url.PathEscape, "query": url.QueryEscape,
 	"percent": percent, "until": until, "short": short, "humanVerdict": humanVerdict, "join": strings.Join, "reasons": reasons,
 	"add1":        func(n int) int { return n + 1 },
+	"minus1":      func(n int) int { return n - 1 },
 	"millis":      func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
 	"thousandths": func(f float64) int64 { return per(int64(f*1000), 1000) },
 	"per":         per,

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -132,7 +133,8 @@ type tablePage struct {
 	Shards   listing[observe.Shard]
 	TopMark  int64 // the highest sealed mark on the page; bars are drawn by it
 	Commits  []observe.Commit
-	Older    string // address of older commits, or ""
+	Older    string // address of the commits before these, or ""
+	Newest   string // address of the newest commits, or "" if these are
 	Turns    []observe.Turn
 	Failures []observe.Failure
 }
@@ -145,12 +147,17 @@ func (p *Pages) table(ctx context.Context, r *http.Request) (any, error) {
 		return nil, err
 	}
 	row, known := p.See.Table(name)
-	detail, err := p.See.Detail(ctx, name)
-	if err != nil && !known {
+	path := "/tables/" + url.PathEscape(name)
+	before, err := commitsBefore(r)
+	if err != nil {
 		return nil, err
 	}
 	page := tablePage{Table: row, Turns: p.See.Turns(name), Failures: p.See.FailuresOf(name)}
 	page.Table.Table = name
+	detail, err := p.See.Detail(ctx, name)
+	if err != nil && !known {
+		return nil, err
+	}
 	if err != nil {
 		page.Problem = err.Error()
 	} else {
@@ -160,11 +167,17 @@ func (p *Pages) table(ctx context.Context, r *http.Request) (any, error) {
 		}
 		// What the log says etcd knows one scan later at most.
 		page.LogVersion, page.State = detail.Version, detail.State
-		if page.Commits, _, err = p.See.Commits(ctx, name, 0, 0); err != nil {
+		var more bool
+		if page.Commits, more, err = p.See.Commits(ctx, name, before, 0); err != nil {
 			page.Problem = err.Error()
 		}
+		if more {
+			page.Older = fmt.Sprintf("%s?commits_before=%d", path, page.Commits[len(page.Commits)-1].Version)
+		}
+		if before > 0 {
+			page.Newest = path
+		}
 	}
-	path := "/tables/" + url.PathEscape(name)
 	page.Shards, err = listed(r, path, "pending", true, func(q observe.Query) (observe.Page[observe.Shard], error) { return p.See.Shards(name, q) })
 	for _, s := range page.Shards.Items {
 		if s.Sealed != nil {
@@ -172,6 +185,19 @@ func (p *Pages) table(ctx context.Context, r *http.Request) (any, error) {
 		}
 	}
 	return page, err
+}
+
+// commitsBefore is the version below which commits are shown; 0 is none.
+func commitsBefore(r *http.Request) (int64, error) {
+	text := r.URL.Query().Get("commits_before")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, &observe.QueryError{Field: "commits_before", Reason: "not a version above 0"}
+	}
+	return n, nil
 }
 
 func (p *Pages) explain(ctx context.Context, r *http.Request) (any, error) {

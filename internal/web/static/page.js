@@ -116,6 +116,7 @@
     if (event.target === dialog || event.target.closest("[data-close]")) dialog.close();
   });
   dialog.addEventListener("close", () => {
+    if (dialog.open) return; // the event comes late, and the next question is open already
     byId("dialog-body").replaceChildren();
     if (opener && opener.isConnected) opener.focus();
   });
