@@ -62,17 +62,18 @@ func (m *Master) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	gauge(slotsDesc, float64(len(owned)))
+	top := topTables{nowMS: now}
+	defer func() { top.collect(gauge) }() // once the lock is free
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	gauge(clusterSlotsDesc, float64(m.cluster.Slots))
-	t, top := totals{nowMS: now}, topTables{nowMS: now}
+	t := totals{nowMS: now}
 	for _, e := range m.book.tables {
 		if _, mine := owned[e.slot]; mine {
 			t.add(e)
 			top.add(e)
 		}
 	}
-	top.collect(gauge)
 	gauge(tablesDesc, float64(t.tables))
 	gauge(shardsDesc, float64(t.shards))
 	gauge(unknownDesc, float64(t.unknown))

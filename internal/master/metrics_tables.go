@@ -25,29 +25,38 @@ var (
 		"How long the oldest generation of a table that is not merged has waited at least; of _other, the longest of them.", "table")
 )
 
-// topTables are the tables with something pending.
+// topTables are the tables with something pending. They are copies: sorting all tables of a large fleet takes milliseconds,
+// and the planner must not wait for it.
 type topTables struct {
 	nowMS   int64
-	pending []*entry
+	pending []pendingTable
+}
+
+type pendingTable struct {
+	name          string
+	gens          uint64
+	bytes, oldest int64 // oldest is a time; 0 = unknown
 }
 
 func (t *topTables) add(e *entry) {
 	if e.gens > 0 {
-		t.pending = append(t.pending, e)
+		t.pending = append(t.pending, pendingTable{e.name, e.gens, e.bytes, e.oldest})
 	}
 }
 
-// shown are the tables that are shown by name.
-func (t *topTables) shown() map[*entry]struct{} {
-	shown := map[*entry]struct{}{}
-	take := func(order func(a, b *entry) int) {
-		slices.SortFunc(t.pending, func(a, b *entry) int { return cmp.Or(order(a, b), cmp.Compare(a.name, b.name)) })
+// shown are the names of the tables that are shown by name.
+func (t *topTables) shown() map[string]struct{} {
+	shown := map[string]struct{}{}
+	take := func(order func(a, b pendingTable) int) {
+		slices.SortFunc(t.pending, func(a, b pendingTable) int { return cmp.Or(order(a, b), cmp.Compare(a.name, b.name)) })
 		for _, e := range t.pending[:min(topBy, len(t.pending))] {
-			shown[e] = struct{}{}
+			shown[e.name] = struct{}{}
 		}
 	}
-	take(func(a, b *entry) int { return cmp.Compare(seconds(b.oldest, t.nowMS), seconds(a.oldest, t.nowMS)) })
-	take(func(a, b *entry) int { return cmp.Compare(b.bytes, a.bytes) })
+	take(func(a, b pendingTable) int {
+		return cmp.Compare(seconds(b.oldest, t.nowMS), seconds(a.oldest, t.nowMS))
+	})
+	take(func(a, b pendingTable) int { return cmp.Compare(b.bytes, a.bytes) })
 	return shown
 }
 
@@ -58,7 +67,7 @@ func (t *topTables) collect(gauge func(d *prometheus.Desc, v float64, labels ...
 		bytes, oldest int64
 	)
 	for _, e := range t.pending {
-		if _, ok := shown[e]; ok {
+		if _, ok := shown[e.name]; ok {
 			gauge(tableGensDesc, float64(e.gens), e.name)
 			gauge(tableBytesDesc, float64(e.bytes), e.name)
 			gauge(tableOldestDesc, seconds(e.oldest, t.nowMS), e.name)
