@@ -2,6 +2,7 @@ package demand
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -282,10 +283,18 @@ func (s *slotCache) Fresh(int64) {
 	}
 }
 
-func (s *slotCache) Stale(error) {
+// Stale after etcd was replaced forgets everything, since equal mod revisions no longer mean equal records.
+func (s *slotCache) Stale(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fresh = false
+	if errors.Is(cause, etcd.ErrReplaced) {
+		for table, t := range s.tables {
+			clear(t.shards)
+			s.touch(t, table)
+		}
+		clear(s.tables)
+	}
 	s.signal()
 }
 

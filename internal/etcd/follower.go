@@ -40,7 +40,8 @@ type Mirror interface {
 	All() iter.Seq2[string, int64]
 	// Fresh says that the mirror is complete up to a revision.
 	Fresh(revision int64)
-	// Stale says that the mirror may lag or hold what is gone, until Fresh is called again.
+	// Stale says that the mirror may lag or hold what is gone, until Fresh is called again. After ErrReplaced the mod
+	// revisions that follow are of another etcd and not to be compared with those before.
 	Stale(cause error)
 }
 
@@ -92,6 +93,9 @@ func (f *Follower) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, ErrReplaced) {
+			f.seen = Version{}
+		}
 		f.mirror.Stale(err)
 		f.log.Warn("following etcd starts afresh", "prefix", f.prefix, "cause", err)
 		if fresh {
@@ -119,7 +123,11 @@ func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	replaced := f.seen != (Version{}) && at.before(f.seen)
 	f.seen = at
+	if replaced {
+		return false, ErrReplaced // what the mirror holds has the revisions of the other; it forgets them first
+	}
 	f.mirror.Fresh(at.Revision)
 
 	// A member that has lost its leader must say so instead of keeping silent.

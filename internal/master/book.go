@@ -311,7 +311,7 @@ func (b *book) delete(key string) {
 		}
 	case "requests":
 		if _, table, err := b.keys.ParseRequests(key); err == nil {
-			b.update(table, func(e *entry) { e.request = nil })
+			b.update(table, func(e *entry) { e.request, e.answered = nil, 0 })
 		}
 	case "tables":
 		if _, table, err := b.keys.ParseTable(key); err == nil {

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"errors"
 	"iter"
 	"maps"
 
@@ -59,7 +60,14 @@ func (f *mirror) Fresh(revision int64) {
 	}
 }
 
-func (f *mirror) Stale(error) {
+// Stale after etcd was replaced takes everything out of the book: what is noted has the high revisions of the old one, and
+// the outcomes, turns and requests of the new would count as older.
+func (f *mirror) Stale(cause error) {
+	if errors.Is(cause, etcd.ErrReplaced) {
+		for key := range f.All() {
+			f.Delete(key)
+		}
+	}
 	if f.live {
 		f.live = false
 		f.m.fresh(f, false)
