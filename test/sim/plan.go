@@ -53,12 +53,12 @@ type rates struct {
 type incident struct {
 	id   string
 	at   time.Duration
-	kind string // crash, stop, pause, cut store, cut etcd, wipe, compact, break, full
-	who  int    // index of the process, modulo
-	for_ time.Duration
+	kind string        // crash, stop, pause, cut store, cut etcd, wipe, compact, break, full
+	who  int           // index of the process, modulo
+	last time.Duration // how long
 }
 
-func (i incident) String() string { return fmt.Sprintf("%s %s %s", stamp(i.at), i.kind, i.for_) }
+func (i incident) String() string { return fmt.Sprintf("%s %s %s", stamp(i.at), i.kind, i.last) }
 
 // between draws a duration, the shorter the likelier.
 func between(r *rand.Rand, low, high time.Duration) time.Duration {
@@ -118,23 +118,18 @@ func ratesOf(r *rand.Rand) rates {
 
 func incidentsOf(r *rand.Rand, load time.Duration) (all []incident) {
 	kinds := []string{"crash", "crash", "crash", "stop", "pause", "pause", "cut store", "cut etcd", "wipe", "compact", "break", "full"}
+	if r.IntN(4) == 0 {
+		kinds = []string{kinds[r.IntN(len(kinds))], kinds[r.IntN(len(kinds))]} // a storm of two kinds
+	}
 	kinds = slices.DeleteFunc(kinds, func(string) bool { return r.IntN(3) == 0 })
 	if len(kinds) == 0 {
 		return nil
 	}
-	wiped := false
-	for n := range r.IntN(12) {
-		i := incident{
-			id: fmt.Sprintf("incident %d", n), at: 2*time.Second + time.Duration(r.Int64N(int64(load))), kind: kinds[r.IntN(len(kinds))], who: r.IntN(64),
-			for_: between(r, time.Second, 70*time.Second),
-		}
-		if i.kind == "wipe" {
-			if wiped {
-				continue
-			}
-			wiped = true
-		}
-		all = append(all, i)
+	for n := range r.IntN(14) {
+		all = append(all, incident{
+			id: fmt.Sprintf("incident %d", n), at: 2*time.Second + time.Duration(r.Int64N(int64(load))), kind: kinds[r.IntN(len(kinds))],
+			who: r.IntN(64), last: between(r, time.Second, 70*time.Second),
+		})
 	}
 	slices.SortFunc(all, func(a, b incident) int { return int(a.at - b.at) })
 	return all

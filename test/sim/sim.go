@@ -31,6 +31,9 @@ const (
 	prefix = "/t"
 	// quietMax is how long everything may take to become quiet once all faults have healed.
 	quietMax = 45 * time.Minute
+	// revisionFirst is where etcd stands at first. One that replaces it begins far below, as it would in life, so that no
+	// revision of the one is ever taken for one of the other.
+	revisionFirst = 1 << 24
 	// memoryMax is when the collector runs all the same.
 	memoryMax = 1 << 30
 	// superviseEvery is how often it is looked whether a process has to be started again.
@@ -78,6 +81,7 @@ type sim struct {
 	stop    atomic.Bool // the load has to stop
 	created map[string]bool
 	dropped map[string]bool
+	lives   uint64        // of etcd, after the first
 	morning time.Duration // when what was switched off starts again
 
 	all   []*process // every life of every process
@@ -120,7 +124,7 @@ func newSim(seed uint64, o Options) *sim {
 		world: w, options: o, memory: objstore.NewMemory(clock.System()), checker: newChecker(w),
 		created: map[string]bool{}, dropped: map[string]bool{},
 	}
-	s.etcd = simetcd.NewServer(1, func(d time.Duration, f func()) { w.submit("a lease ends", d, f) })
+	s.etcd = simetcd.NewServer(1, revisionFirst, func(d time.Duration, f func()) { w.submit("a lease ends", d, f) })
 	s.etcd.Observe(func(events []*mvccpb.Event, _ int64) { s.checker.revision(events) })
 	return s
 }
@@ -134,9 +138,9 @@ func (s *sim) storeOf(p *process) objstore.Store {
 }
 
 func (s *sim) dial(p *process) (*clientv3.Client, error) {
-	var via simetcd.Transport = wire{p}
+	var via simetcd.Transport = wire{p, s.etcd}
 	if s.options.Mutant != "" {
-		via = mutantWire{wire{p}, s.options.Mutant}
+		via = mutantWire{wire{p, s.etcd}, s.options.Mutant}
 	}
 	return simetcd.Dial(s.etcd, via)
 }
@@ -334,7 +338,8 @@ func (s *sim) happen(i incident) {
 	case "wipe":
 		w.trace.say("etcd", "loses everything")
 		s.checker.wipe()
-		s.etcd.Wipe(2)
+		s.lives++
+		s.etcd.Wipe(1+s.lives, revisionFirst>>s.lives)
 		return
 	case "compact":
 		w.trace.say("etcd", "is compacted")
@@ -345,9 +350,9 @@ func (s *sim) happen(i incident) {
 		s.etcd.Break()
 		return
 	case "full":
-		w.trace.say("etcd", "is out of space for %s", i.for_)
+		w.trace.say("etcd", "is out of space for %s", i.last)
 		s.etcd.Fill(true)
-		w.submit(i.id+" ends", i.for_, func() { s.etcd.Fill(false) })
+		w.submit(i.id+" ends", i.last, func() { s.etcd.Fill(false) })
 		return
 	}
 	if !p.alive() {
@@ -362,11 +367,11 @@ func (s *sim) happen(i incident) {
 			p.cancel(context.Canceled)
 		}
 	case "pause":
-		p.pause(i.for_)
+		p.pause(i.last)
 	case "cut store":
-		p.cutFrom(toStore, i.for_)
+		p.cutFrom(toStore, i.last)
 	case "cut etcd":
-		p.cutFrom(toEtcd, i.for_)
+		p.cutFrom(toEtcd, i.last)
 	}
 }
 

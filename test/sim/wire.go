@@ -20,7 +20,10 @@ var (
 )
 
 // wire is a process's connection to etcd.
-type wire struct{ p *process }
+type wire struct {
+	p    *process
+	etcd *simetcd.Server
+}
 
 var _ simetcd.Transport = wire{}
 
@@ -29,12 +32,17 @@ func (t wire) Call(ctx context.Context, r simetcd.Request, apply func() (proto.M
 		reply proto.Message
 		err   error
 	}
-	a := new(answer)
+	a, cluster := new(answer), t.etcd.Cluster()
 	mutates := true
 	if _, reads := r.Body.(*pb.RangeRequest); reads || r.Method == "LeaseTimeToLive" {
 		mutates = false
 	}
-	switch t.p.perform(ctx, toEtcd, describe(r), mutates, func() { a.reply, a.err = apply() }) {
+	switch t.p.perform(ctx, toEtcd, describe(r), mutates, func() {
+		// What was sent to an etcd that is gone does not arrive at the one that has replaced it.
+		if a.err = errLost; t.etcd.Cluster() == cluster {
+			a.reply, a.err = apply()
+		}
+	}) {
 	case answered:
 		return a.reply, a.err
 	case unsent, gone:

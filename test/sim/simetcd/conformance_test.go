@@ -286,7 +286,7 @@ func tell(t *testing.T, name string, c *clientv3.Client) string {
 func simulated(t *testing.T, name string) (log string) {
 	synctest.Test(t, func(t *testing.T) {
 		defer simetcd.EnterBubble()()
-		s := simetcd.NewServer(7, after)
+		s := simetcd.NewServer(7, 1, after)
 		defer s.Close()
 		c, err := simetcd.Dial(s, simetcd.Direct{})
 		if err != nil {
@@ -322,7 +322,7 @@ func TestBothEtcdsTellTheSameStories(t *testing.T) {
 func TestAFullEtcdLetsOnlyReadsDeletesAndKeepalivesPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer simetcd.EnterBubble()()
-		s := simetcd.NewServer(7, after)
+		s := simetcd.NewServer(7, 1, after)
 		defer s.Close()
 		c, err := simetcd.Dial(s, simetcd.Direct{})
 		if err != nil {
@@ -361,7 +361,7 @@ func TestAFullEtcdLetsOnlyReadsDeletesAndKeepalivesPass(t *testing.T) {
 func TestAWipedEtcdIsAnotherClusterAndWatchesResumeOnIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer simetcd.EnterBubble()()
-		s := simetcd.NewServer(7, after)
+		s := simetcd.NewServer(7, 1, after)
 		defer s.Close()
 		c, err := simetcd.Dial(s, simetcd.Direct{})
 		if err != nil {
@@ -375,7 +375,7 @@ func TestAWipedEtcdIsAnotherClusterAndWatchesResumeOnIt(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		w := c.Watch(ctx, "", clientv3.WithPrefix())
 		synctest.Wait()
-		s.Wipe(8)
+		s.Wipe(8, 1)
 		got, err := c.Get(ctx, "a")
 		if err != nil || got.Header.ClusterId != 8 || got.Header.Revision != 1 || len(got.Kvs) != 0 {
 			t.Fatal(got, err)

@@ -36,15 +36,15 @@ type Server struct {
 	observe   func(events []*mvccpb.Event, revision int64)
 }
 
-// NewServer returns an empty etcd. after runs a function once a time has passed, such as time.AfterFunc: leases end by it.
-func NewServer(cluster uint64, after func(time.Duration, func())) *Server {
+// NewServer returns an empty etcd at a revision, 1 for a new one. after runs a function once a time has passed, such as time.AfterFunc: leases end by it.
+func NewServer(cluster uint64, revision int64, after func(time.Duration, func())) *Server {
 	s := &Server{after: after}
-	s.begin(cluster)
+	s.begin(cluster, revision)
 	return s
 }
 
-func (s *Server) begin(cluster uint64) {
-	s.cluster, s.revision, s.compacted, s.full = cluster, 1, 0, false
+func (s *Server) begin(cluster uint64, revision int64) {
+	s.cluster, s.revision, s.compacted, s.full = cluster, revision, 0, false
 	s.keys, s.history = nil, map[string][]*mvccpb.KeyValue{}
 	s.leases, s.watches = map[int64]*lease{}, nil
 }
@@ -66,12 +66,19 @@ func (s *Server) do(f func()) {
 	}
 }
 
-// Wipe replaces everything by an empty etcd of another cluster id; watches break.
-func (s *Server) Wipe(cluster uint64) {
+// Wipe replaces everything by an empty etcd of another cluster id at a revision; watches break.
+func (s *Server) Wipe(cluster uint64, revision int64) {
 	s.do(func() {
 		s.stop()
-		s.begin(cluster)
+		s.begin(cluster, revision)
 	})
+}
+
+// Cluster is the id of the cluster.
+func (s *Server) Cluster() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster
 }
 
 // Close breaks all watches.
