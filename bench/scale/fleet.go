@@ -75,8 +75,8 @@ func fleet(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	figure("steady: largest response of etcd to the master", fmt.Sprintf("%d kB", last.ResponseBytes/1000), "≤ 1 MiB")
-	figure("steady: largest txn of the master", fmt.Sprintf("%d kB", last.TxnBytes/1000), "≤ 768 KiB")
+	figure("both: largest response of etcd to the master", fmt.Sprintf("%d kB", last.ResponseBytes/1000), "≤ 1 MiB")
+	figure("both: largest txn of the master", fmt.Sprintf("%.1f kB", float64(last.TxnBytes)/1000), "≤ 768 KiB")
 	figure("steady: heap of the master at the end", memory(last.HeapBytes, b.shards()), "")
 	figure("steady: passes of the planner", fmt.Sprintf("%.0f, %.2f ms each", last.Passes, 1000*last.PassSeconds/last.Passes), "")
 	return nil

@@ -43,6 +43,7 @@ func runMaster(ctx context.Context, endpoint string, tables int, profiles string
 	}
 	fmt.Fprintf(os.Stderr, "made %d tables in memory in %v\n", tables, time.Since(begin).Round(time.Second))
 	shards := tables * fleetShards / fleetTables
+	traffic := &traffic{}
 	looking := map[string]time.Duration{"m-1": time.Second, "m-2": 50 * time.Millisecond}
 	for _, id := range []string{"m-1", "m-2"} {
 		base := heap()
@@ -50,7 +51,6 @@ func runMaster(ctx context.Context, endpoint string, tables int, profiles string
 		if err != nil {
 			return err
 		}
-		traffic := &traffic{}
 		m, err := startMaster(ctx, id, endpoint, store, traffic)
 		if err != nil {
 			return err

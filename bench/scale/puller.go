@@ -84,7 +84,7 @@ func newPuller(client *clientv3.Client, id string, slots int, publisher *demand.
 	p := &puller{
 		id: id, client: client, session: session, slots: slots, tally: t, freed: make(chan struct{}, 1), refused: map[string]bool{},
 		turns: ownership.NewTurns(client, keys, session, id, c, r, log),
-		queue: ownership.NewReadyQueue(client, keys, c, r, log),
+		queue: ownership.NewReadyQueue(client, keys, id, c, r, log),
 	}
 	p.detached = demand.NewDetached(publisher, func(result demand.Result) {
 		if result == demand.Dropped {
@@ -134,7 +134,7 @@ func (p *puller) claim(ctx context.Context, grant ownership.Grant, executions *s
 	if p.running.Load() >= int64(p.slots) || ctx.Err() != nil {
 		return false, 0
 	}
-	unit, ok, later := p.queue.Choose(p.id, func(u ownership.ReadyKV) bool { return !p.refused[u.Key] })
+	unit, ok, later := p.queue.Choose(func(u ownership.ReadyKV) bool { return !p.refused[u.Key] })
 	if !ok {
 		return false, later
 	}

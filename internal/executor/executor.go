@@ -68,7 +68,7 @@ func New(config Config, deps Deps) (*Executor, error) {
 	e.session.OnDeadline(e.extend)
 	e.session.OnFence(e.fence)
 	e.turns = ownership.NewTurns(deps.Client, deps.Keys, e.session, config.ID, deps.Clock, deps.Random, deps.Log)
-	e.queue = ownership.NewReadyQueue(deps.Client, deps.Keys, deps.Clock, deps.Random, deps.Log)
+	e.queue = ownership.NewReadyQueue(deps.Client, deps.Keys, config.ID, deps.Clock, deps.Random, deps.Log)
 	e.metrics = newMetrics(e, deps.Metrics)
 	return e, nil
 }
@@ -234,7 +234,7 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 	if e.Active() >= e.config.Slots {
 		return false, 0
 	}
-	entry, ok, later := e.queue.Choose(e.config.ID, e.fits)
+	entry, ok, later := e.queue.Choose(e.fits)
 	if !ok {
 		return false, later
 	}

@@ -28,18 +28,27 @@ const (
 	rankMax  = 10
 )
 
-// candidate is a free unit and when it was first seen, on the monotonic clock.
+// candidate is a unit, when it was first seen on the monotonic clock, and the executor's rank for it.
 type candidate struct {
 	ReadyKV
 	seen time.Duration
+	rank int
 }
 
 // Choose is the unit that an executor should claim now. If there is none, it may be worth asking again after a while,
 // though nothing changes; 0 is no such time. A unit that the executor just failed to claim is left out by its fits.
-func (q *ReadyQueue) Choose(executor string, fits func(ReadyKV) bool) (unit ReadyKV, ok bool, after time.Duration) {
+func (q *ReadyQueue) Choose(fits func(ReadyKV) bool) (unit ReadyKV, ok bool, after time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return choose(q.candidates(fits), q.executors, executor, q.clock.Mono())
+	return choose(q.candidates(fits), q.clock.Mono())
+}
+
+// rankAll ranks every unit anew, because executors came or went. q.mu is held.
+func (q *ReadyQueue) rankAll() {
+	for key, c := range q.units {
+		c.rank = rankOf(key, q.executors, q.executor)
+		q.units[key] = c
+	}
 }
 
 // candidates are those of step 1. q.mu is held.
@@ -63,18 +72,17 @@ func (q *ReadyQueue) candidates(fits func(ReadyKV) bool) []candidate {
 }
 
 // choose is steps 2 and 3.
-func choose(first []candidate, executors map[string]int64, executor string, now time.Duration) (unit ReadyKV, ok bool, after time.Duration) {
+func choose(first []candidate, now time.Duration) (unit ReadyKV, ok bool, after time.Duration) {
 	best := rankMax + 1
 	for _, c := range first {
-		rank := rankOf(c.Key, executors, executor)
-		if wait := c.seen + time.Duration(rank)*rankStep - now; wait > 0 {
+		if wait := c.seen + time.Duration(c.rank)*rankStep - now; wait > 0 {
 			if after == 0 || wait < after {
 				after = wait
 			}
 			continue
 		}
-		if rank < best {
-			unit, ok, best = c.ReadyKV, true, rank
+		if c.rank < best {
+			unit, ok, best = c.ReadyKV, true, c.rank
 		}
 	}
 	if ok {

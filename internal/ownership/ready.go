@@ -20,6 +20,7 @@ import (
 // ReadyQueue mirrors the ready queue, the held turns and who executes, so that an executor can choose without asking etcd. What it
 // shows may be late: a claim decides.
 type ReadyQueue struct {
+	executor  string
 	followers [3]*etcd.Follower // of units, turns and executors, as in fresh
 	clock     clock.Clock
 
@@ -34,10 +35,10 @@ type ReadyQueue struct {
 	changed   chan struct{}
 }
 
-// NewReadyQueue makes a mirror; Run keeps it.
-func NewReadyQueue(client *clientv3.Client, keys etcd.Keys, c clock.Clock, r random.Source, log hclog.Logger) *ReadyQueue {
+// NewReadyQueue makes a mirror for an executor; Run keeps it.
+func NewReadyQueue(client *clientv3.Client, keys etcd.Keys, executor string, c clock.Clock, r random.Source, log hclog.Logger) *ReadyQueue {
 	q := &ReadyQueue{
-		clock: c, units: map[string]candidate{}, executors: map[string]int64{}, held: map[string]etcd.TurnSet{}, heldAt: map[string]int64{},
+		executor: executor, clock: c, units: map[string]candidate{}, executors: map[string]int64{}, held: map[string]etcd.TurnSet{}, heldAt: map[string]int64{},
 		changed: make(chan struct{}, 1),
 	}
 	q.followers = [3]*etcd.Follower{
@@ -133,7 +134,7 @@ func (m readyMirror) Put(kv *mvccpb.KeyValue) {
 	} else {
 		m.order = slices.Insert(m.order, i, key)
 	}
-	m.units[key] = candidate{ReadyKV{ReadyKey: parsed, Key: key, Value: kv.Value, ModRevision: kv.ModRevision}, seen}
+	m.units[key] = candidate{ReadyKV{ReadyKey: parsed, Key: key, Value: kv.Value, ModRevision: kv.ModRevision}, seen, rankOf(key, m.executors, m.executor)}
 }
 
 func (m readyMirror) Delete(key string) {
@@ -205,7 +206,10 @@ func (m executorMirror) Put(kv *mvccpb.KeyValue) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.executors[name] = kv.ModRevision
+	_, known := m.executors[name]
+	if m.executors[name] = kv.ModRevision; !known {
+		m.rankAll()
+	}
 }
 
 func (m executorMirror) Delete(key string) {
@@ -216,6 +220,7 @@ func (m executorMirror) Delete(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.executors, name)
+	m.rankAll()
 }
 
 func (m executorMirror) All() iter.Seq2[string, int64] {

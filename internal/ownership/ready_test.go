@@ -16,7 +16,7 @@ import (
 
 func (f floor) readyQueue() *ReadyQueue {
 	f.t.Helper()
-	q := NewReadyQueue(f.client, testKeys, clock.System(), random.Seeded(1), hclog.NewNullLogger())
+	q := NewReadyQueue(f.client, testKeys, "x", clock.System(), random.Seeded(1), hclog.NewNullLogger())
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- q.Run(ctx) }()
@@ -62,31 +62,32 @@ func TestTheQueueShowsFreeUnitsInTheOrderOfService(t *testing.T) {
 	})
 }
 
-// seen makes candidates that were all seen at once.
-func seen(at time.Duration, class int, orders ...string) []candidate {
+// seen makes candidates of one executor that were all seen at once.
+func seen(at time.Duration, executors map[string]int64, executor string, class int, orders ...string) []candidate {
 	var all []candidate
 	for _, o := range orders {
 		u := etcd.ReadyKey{Class: class, Order: o, Table: "t", Turns: 1}
-		all = append(all, candidate{ReadyKV{ReadyKey: u, Key: testKeys.Ready(u)}, at})
+		key := testKeys.Ready(u)
+		all = append(all, candidate{ReadyKV{ReadyKey: u, Key: key}, at, rankOf(key, executors, executor)})
 	}
 	return all
 }
 
 func TestTheCriticalClassIsTakenFromItsHead(t *testing.T) {
 	q := &ReadyQueue{clock: clock.System(), units: map[string]candidate{}}
-	for _, c := range append(seen(0, 0, "1", "2"), seen(0, 1, "1")...) {
+	for _, c := range append(seen(0, nil, "x", 0, "1", "2"), seen(0, nil, "x", 1, "1")...) {
 		q.units[c.Key] = c
 		q.order = append(q.order, c.Key)
 	}
-	unit, ok, _ := q.Choose("x", func(ReadyKV) bool { return true })
+	unit, ok, _ := q.Choose(func(ReadyKV) bool { return true })
 	if !ok || unit.Key != q.order[0] {
 		t.Errorf("took %s", unit.Key)
 	}
-	unit, _, _ = q.Choose("x", func(u ReadyKV) bool { return u.Key != q.order[0] })
+	unit, _, _ = q.Choose(func(u ReadyKV) bool { return u.Key != q.order[0] })
 	if unit.Key != q.order[1] {
 		t.Errorf("what does not fit is not skipped: %s", unit.Key)
 	}
-	if _, ok, after := q.Choose("x", func(ReadyKV) bool { return false }); ok || after != 0 {
+	if _, ok, after := q.Choose(func(ReadyKV) bool { return false }); ok || after != 0 {
 		t.Errorf("took what does not fit, or waits for it: %v", after)
 	}
 }
@@ -99,12 +100,12 @@ func TestAUnitThatAppearsIsReachedForByOneExecutorAfterTheOther(t *testing.T) {
 	const now = time.Hour
 	reach := map[time.Duration]int{} // how many reach for it after so long
 	for x := range executors {
-		unit := seen(now, 1, "a")
-		_, ok, after := choose(unit, executors, x, now)
+		unit := seen(now, executors, x, 1, "a")
+		_, ok, after := choose(unit, now)
 		if ok != (after == 0) {
 			t.Fatalf("%s: %v, %v", x, ok, after)
 		}
-		if _, ok, _ := choose(unit, executors, x, now+after); !ok {
+		if _, ok, _ := choose(unit, now+after); !ok {
 			t.Errorf("%s does not reach for it when its time has come", x)
 		}
 		reach[after]++
@@ -115,7 +116,7 @@ func TestAUnitThatAppearsIsReachedForByOneExecutorAfterTheOther(t *testing.T) {
 		}
 	}
 	// Alone nobody waits.
-	if _, ok, _ := choose(seen(now, 1, "a"), map[string]int64{"x": 1}, "x", now); !ok {
+	if _, ok, _ := choose(seen(now, map[string]int64{"x": 1}, "x", 1, "a"), now); !ok {
 		t.Error("the only executor waits")
 	}
 }
@@ -125,10 +126,10 @@ func TestExecutorsSpreadOverUnitsThatHaveWaited(t *testing.T) {
 	for i := range 8 {
 		executors[fmt.Sprint("x-", i)] = 1
 	}
-	units := seen(0, 1, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
 	taken := map[string]int{}
 	for x := range executors {
-		unit, ok, _ := choose(units, executors, x, time.Hour)
+		units := seen(0, executors, x, 1, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
+		unit, ok, _ := choose(units, time.Hour)
 		if !ok {
 			t.Fatal("nothing is chosen")
 		}
