@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-deploy demo-compose check sim specs fuzz bench bench-scale clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-web screenshots test-deploy demo-compose check sim specs fuzz bench bench-scale clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ readers: .venv/ready ## Install delta-rs and DuckDB, the independent readers of 
 
 test-e2e: build readers ## Run the slower suite: real processes, kills, real input, independent readers
 	TIDEMARK_E2E=1 TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 40m -v ./test/e2e/...
+
+test-web: build ## Run what looks at the page in headless Chromium: every page, width and action (2 min; part of test-e2e)
+	TIDEMARK_E2E=1 $(GO) test -count=1 -timeout 15m -v -run TestPage ./test/e2e
+
+screenshots: build ## Draw the pictures of the page in docs/img anew
+	TIDEMARK_E2E=1 TIDEMARK_PICTURES=$(CURDIR)/docs/img $(GO) test -count=1 -timeout 15m -run TestPagePictures ./test/e2e
 
 test-etcd: ## Run the fleet over three real etcd processes: kills, cuts, delays, compaction, no space, a wipe (3 min)
 	TIDEMARK_TEST_ETCD=1 $(GO) test -count=1 -timeout 15m -v ./test/etcd/

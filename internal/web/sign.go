@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 
 	"tidemark/internal/api"
@@ -13,9 +14,10 @@ type signing struct {
 	Problem string
 }
 
-// local keeps a redirection on this server.
+// local keeps a redirection on this server. Browsers read a backslash as a slash and leave out tabs, so neither may be in it.
 func local(path string) string {
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.HasPrefix(path, "/\\") {
+	u, err := url.Parse(path) // which refuses control characters
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.Contains(path, "\\") {
 		return "/"
 	}
 	return path

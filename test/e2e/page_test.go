@@ -289,11 +289,15 @@ func TestPageAsksForATokenAndAViewerCannotAct(t *testing.T) {
 	}
 }
 
-// TestPagePictures draws the pictures of the documents into the directory that TIDEMARK_PICTURES names.
+// pictureBytesMax keeps the repository small.
+const pictureBytesMax = 200 << 10
+
+// TestPagePictures draws the pictures of the documents, for `make screenshots` into the directory that TIDEMARK_PICTURES
+// names, and then with half a minute of history on the charts.
 func TestPagePictures(t *testing.T) {
-	dir := os.Getenv("TIDEMARK_PICTURES")
+	dir, history := os.Getenv("TIDEMARK_PICTURES"), 45*time.Second
 	if dir == "" {
-		t.Skip("draws pictures only for `make screenshots`")
+		dir, history = t.TempDir(), 0
 	}
 	d := startDev(t, "--demo", "--demo-rate", "40000", "--executors", "2")
 	b := newBrowser(t, d.address(t))
@@ -302,7 +306,7 @@ func TestPagePictures(t *testing.T) {
 	b.open("/tables/t%2Fvisits")
 	b.act("#live", "Merge now", "Merge now")
 	b.wait("the failure is shown", `document.querySelector(".failure.attention")`)
-	time.Sleep(45 * time.Second) // so that the charts have something to show
+	time.Sleep(history)
 	for _, p := range []struct {
 		name, path    string
 		width, height int64
@@ -321,6 +325,10 @@ func TestPagePictures(t *testing.T) {
 			b.wait("something is pending", `document.querySelector("rect.merged")`)
 		}
 		time.Sleep(2 * time.Second) // the charts are drawn, and bars have stopped moving
-		b.picture(filepath.Join(dir, p.name+".png"))
+		path := filepath.Join(dir, p.name+".png")
+		b.picture(path)
+		if info, err := os.Stat(path); err != nil || info.Size() > pictureBytesMax {
+			t.Errorf("%s: %v, %d bytes", p.name, err, info.Size())
+		}
 	}
 }
