@@ -231,7 +231,7 @@ func (e *Executor) after(d time.Duration) (fired <-chan time.Time, stop func()) 
 // claim claims and starts one unit, if a slot is free and there is one. It says whether looking again may find more, at
 // once or, if not 0, after a while.
 func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions *sync.WaitGroup) (again bool, later time.Duration) {
-	if e.Active() >= e.config.Slots {
+	if e.Active() >= e.config.Slots || e.turns.Owed() > 0 {
 		return false, 0
 	}
 	entry, ok, later := e.queue.Choose(e.fits)
