@@ -11,7 +11,7 @@ import (
 )
 
 // seedsDefault is how many seeds an ordinary test run takes.
-const seedsDefault = 25
+const seedsDefault = 20
 
 // shrinksMax is how many failing seeds of one run are shrunk.
 const shrinksMax = 2
@@ -59,8 +59,8 @@ func TestEveryHistoryKeepsTheInvariants(t *testing.T) {
 			}
 			t.Error(report(r))
 		}
-		if seed%500 == 0 {
-			fmt.Fprintf(os.Stderr, "sim: seed %d, %s\n", seed, time.Since(began).Round(time.Second))
+		if (seed-from+1)%50 == 0 {
+			fmt.Fprintf(os.Stderr, "sim: %d seeds, %s, failing: %s\n", seed-from+1, time.Since(began).Round(time.Second), strings.Join(failing, " "))
 		}
 	}
 	t.Logf("%d seeds in %s: %d events, %d commits, %d rows, %s of virtual time; failing: %s", seeds, time.Since(began).Round(time.Millisecond),
@@ -86,9 +86,13 @@ func report(r Result) string {
 	return b.String()
 }
 
+// A seed repeats itself, event by event, unless the operating system takes the thread away at the wrong moment: most do.
 func TestASeedRepeatsItself(t *testing.T) {
+	if !reseed(1) {
+		t.Skip("the runtime's randomness is out of reach here")
+	}
+	const seeds = 3
 	same := 0
-	const seeds = 20
 	for seed := uint64(1); seed <= seeds; seed++ {
 		a, b := Run(t, seed, Options{Events: true}), Run(t, seed, Options{Events: true})
 		if a.Hash == b.Hash {
@@ -98,12 +102,14 @@ func TestASeedRepeatsItself(t *testing.T) {
 		x, y := strings.Split(a.Trace, "\n"), strings.Split(b.Trace, "\n")
 		for i := range min(len(x), len(y)) {
 			if x[i] != y[i] {
-				t.Logf("seed %d line %d of %d\n%s\n\n%s", seed, i, len(x), strings.Join(x[i-3:i+2], "\n"), strings.Join(y[i-3:i+2], "\n"))
+				t.Logf("seed %d differs first at line %d of %d\n%s\n%s", seed, i, len(x), x[i], y[i])
 				break
 			}
 		}
 	}
-	t.Logf("%d of %d", same, seeds)
+	if same == 0 {
+		t.Errorf("none of %d seeds repeated itself", seeds)
+	}
 }
 
 // TestMutants looks for the first seed that catches each deliberate bug; TIDEMARK_SIM_MUTANT names one by its number.
