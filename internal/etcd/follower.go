@@ -133,9 +133,11 @@ func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 	// A member that has lost its leader must say so instead of keeping silent.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	// The watch begins with the revision of the snapshot, whose events are known: etcd gives no sign of life to a watch
-	// of a revision that is still to come, and where nothing is written that would be silence for ever.
-	w := &watching{Follower: f, known: at.Revision, changes: f.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(at.Revision))}
+	changes, err := f.open(ctx, cancel, at.Revision)
+	if err != nil {
+		return true, err
+	}
+	w := &watching{Follower: f, known: at.Revision, changes: changes}
 	// Every follower at its own time, so that one of them asks for the sign that serves all.
 	w.sign, w.stopSign = f.clock.After(random.Jitter(f.random, f.signEvery))
 	w.reread, w.stopReread = f.clock.After(random.Jitter(f.random, f.rereadEvery))
@@ -171,6 +173,27 @@ func (f *Follower) follow(ctx context.Context) (fresh bool, err error) {
 			return true, context.Cause(ctx)
 		}
 	}
+}
+
+// open opens the watch. The client waits until etcd has acknowledged it; where etcd is silent that is for ever, and until
+// then the mirror is blind.
+//
+// The watch begins with the revision of the snapshot, whose events are known: etcd gives no sign of life to a watch of a
+// revision that is still to come, and where nothing is written that would be silence for ever.
+func (f *Follower) open(ctx context.Context, cancel context.CancelFunc, revision int64) (clientv3.WatchChan, error) {
+	opened := make(chan clientv3.WatchChan, 1)
+	go func() { opened <- f.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision)) }()
+	late, stop := f.clock.After(signsMissed * f.signEvery)
+	defer stop()
+	select {
+	case changes := <-opened:
+		return changes, nil
+	case <-late:
+	}
+	cancel()
+	for range <-opened { // the client closes it
+	}
+	return nil, errSilent
 }
 
 // snapshot makes the mirror equal to what stands under the prefix now.
