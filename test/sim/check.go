@@ -651,7 +651,6 @@ type books struct {
 	mu    sync.Mutex // guards the following
 	acked map[int64]ack
 	found map[int64]ack
-	count int
 }
 
 // ack says where rows are; generation 0 is anywhere.
