@@ -35,11 +35,7 @@ type shownTurn struct {
 }
 
 func (c *turnsCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
-	p, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	cluster, err := c.connect(ctx)
+	p, cluster, err := c.openCluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,11 +128,7 @@ type shownExecutor struct {
 }
 
 func (c *executorsCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
-	p, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	cluster, err := c.connect(ctx)
+	p, cluster, err := c.openCluster(ctx)
 	if err != nil {
 		return err
 	}

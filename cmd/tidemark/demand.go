@@ -35,11 +35,7 @@ type shardDemand struct {
 }
 
 func (c *demandCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
-	p, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	cluster, err := c.connect(ctx)
+	p, cluster, err := c.openCluster(ctx)
 	if err != nil {
 		return err
 	}

@@ -32,11 +32,7 @@ a cluster of its own.`
 }
 
 func (c *demoCommand) Run(ctx context.Context, streams process.Streams) error {
-	p, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	cluster, err := c.connect(ctx)
+	p, cluster, err := c.openCluster(ctx)
 	if err != nil {
 		return err
 	}

@@ -31,11 +31,7 @@ type shownMaster struct {
 }
 
 func (c *mastersCommand) Run(ctx context.Context, streams process.Streams, signals *process.Signals) error {
-	p, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	cluster, err := c.connect(ctx)
+	p, cluster, err := c.openCluster(ctx)
 	if err != nil {
 		return err
 	}

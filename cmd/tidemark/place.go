@@ -122,3 +122,13 @@ func (f placeFlags) connect(ctx context.Context) (*cluster, error) {
 	c.slots = record.Slots
 	return c, nil
 }
+
+// openCluster opens the root and reaches the cluster that serves it.
+func (f placeFlags) openCluster(ctx context.Context) (*place, *cluster, error) {
+	p, err := f.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := f.connect(ctx)
+	return p, c, err
+}

@@ -6,15 +6,15 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// newBuffer allocates a zeroed buffer of size bytes.
-func newBuffer(mem memory.Allocator, size int) *memory.Buffer {
+// NewBuffer allocates a zeroed buffer of size bytes.
+func NewBuffer(mem memory.Allocator, size int) *memory.Buffer {
 	buf := memory.NewResizableBuffer(mem)
 	buf.Resize(size)
 	return buf
 }
 
-// finish makes an array of n values and passes the buffers to it. It does not take over the children.
-func finish(dt arrow.DataType, n, nulls int, children []arrow.Array, buffers ...*memory.Buffer) arrow.Array {
+// Make makes an array of n values and passes the buffers to it. It does not take over the children.
+func Make(dt arrow.DataType, n, nulls int, children []arrow.Array, buffers ...*memory.Buffer) arrow.Array {
 	childData := make([]arrow.ArrayData, len(children))
 	for i, child := range children {
 		childData[i] = child.Data()

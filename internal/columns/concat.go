@@ -129,7 +129,7 @@ func spliceValidity(mem memory.Allocator, pieces []piece, n int) (*memory.Buffer
 	if !anyNull {
 		return nil, 0
 	}
-	bitmap := newBuffer(mem, int(bitutil.BytesForBits(int64(n))))
+	bitmap := NewBuffer(mem, int(bitutil.BytesForBits(int64(n))))
 	at := 0
 	for _, p := range pieces {
 		if bits := p.source.NullBitmapBytes(); p.source.NullN() > 0 && len(bits) > 0 {
@@ -149,7 +149,7 @@ func spliceValidity(mem memory.Allocator, pieces []piece, n int) (*memory.Buffer
 
 func spliceFixed(mem memory.Allocator, dt arrow.DataType, width int, pieces []piece, n int) arrow.Array {
 	validity, nulls := spliceValidity(mem, pieces, n)
-	values := newBuffer(mem, n*width)
+	values := NewBuffer(mem, n*width)
 	out := values.Bytes()
 	for _, p := range pieces {
 		if buf := p.source.Data().Buffers()[1]; buf != nil {
@@ -158,12 +158,12 @@ func spliceFixed(mem memory.Allocator, dt arrow.DataType, width int, pieces []pi
 		}
 		out = out[p.n*width:]
 	}
-	return finish(dt, n, nulls, nil, validity, values)
+	return Make(dt, n, nulls, nil, validity, values)
 }
 
 func spliceBits(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) arrow.Array {
 	validity, nulls := spliceValidity(mem, pieces, n)
-	values := newBuffer(mem, int(bitutil.BytesForBits(int64(n))))
+	values := NewBuffer(mem, int(bitutil.BytesForBits(int64(n))))
 	at := 0
 	for _, p := range pieces {
 		if buf := p.source.Data().Buffers()[1]; buf != nil {
@@ -171,7 +171,7 @@ func spliceBits(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) 
 		}
 		at += p.n
 	}
-	return finish(dt, n, nulls, nil, validity, values)
+	return Make(dt, n, nulls, nil, validity, values)
 }
 
 func spliceBytes(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) (arrow.Array, error) {
@@ -184,8 +184,8 @@ func spliceBytes(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int)
 		return nil, ErrTooLarge
 	}
 	validity, nulls := spliceValidity(mem, pieces, n)
-	offsetBuf := newBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
-	values := newBuffer(mem, int(total))
+	offsetBuf := NewBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
+	values := NewBuffer(mem, int(total))
 	offsets := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes())
 	row, at := 0, int32(0)
 	for _, p := range pieces {
@@ -201,7 +201,7 @@ func spliceBytes(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int)
 		}
 		row += p.n
 	}
-	return finish(dt, n, nulls, nil, validity, offsetBuf, values), nil
+	return Make(dt, n, nulls, nil, validity, offsetBuf, values), nil
 }
 
 func spliceStruct(mem memory.Allocator, dt *arrow.StructType, pieces []piece, n int) (arrow.Array, error) {
@@ -219,11 +219,11 @@ func spliceStruct(mem memory.Allocator, dt *arrow.StructType, pieces []piece, n 
 		children = append(children, child)
 	}
 	validity, nulls := spliceValidity(mem, pieces, n)
-	return finish(dt, n, nulls, children, validity), nil
+	return Make(dt, n, nulls, children, validity), nil
 }
 
 func spliceList(mem memory.Allocator, dt, elem arrow.DataType, pieces []piece, n int) (arrow.Array, error) {
-	offsetBuf := newBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
+	offsetBuf := NewBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
 	offsets := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes())
 	below := make([]piece, 0, len(pieces))
 	row, total := 0, int64(0)
@@ -254,7 +254,7 @@ func spliceList(mem memory.Allocator, dt, elem arrow.DataType, pieces []piece, n
 	}
 	defer child.Release()
 	validity, nulls := spliceValidity(mem, pieces, n)
-	return finish(dt, n, nulls, []arrow.Array{child}, validity, offsetBuf), nil
+	return Make(dt, n, nulls, []arrow.Array{child}, validity, offsetBuf), nil
 }
 
 // appendPiece appends a piece, joining it to the last one if that ends where it starts.

@@ -60,7 +60,7 @@ func takeValidity(mem memory.Allocator, arr arrow.Array, indices []int32) (*memo
 	if arr.NullN() == 0 {
 		return nil, 0
 	}
-	bitmap := newBuffer(mem, int(bitutil.BytesForBits(int64(len(indices)))))
+	bitmap := NewBuffer(mem, int(bitutil.BytesForBits(int64(len(indices)))))
 	src, offset, dst := arr.NullBitmapBytes(), arr.Data().Offset(), bitmap.Bytes()
 	nulls := 0
 	for at, i := range indices {
@@ -79,7 +79,7 @@ func takeValidity(mem memory.Allocator, arr arrow.Array, indices []int32) (*memo
 
 func takeBits(mem memory.Allocator, arr arrow.Array, indices []int32) arrow.Array {
 	validity, nulls := takeValidity(mem, arr, indices)
-	values := newBuffer(mem, int(bitutil.BytesForBits(int64(len(indices)))))
+	values := NewBuffer(mem, int(bitutil.BytesForBits(int64(len(indices)))))
 	if buf := arr.Data().Buffers()[1]; buf != nil {
 		src, offset := buf.Bytes(), arr.Data().Offset()
 		for at, i := range indices {
@@ -88,12 +88,12 @@ func takeBits(mem memory.Allocator, arr arrow.Array, indices []int32) arrow.Arra
 			}
 		}
 	}
-	return finish(arr.DataType(), len(indices), nulls, nil, validity, values)
+	return Make(arr.DataType(), len(indices), nulls, nil, validity, values)
 }
 
 func takeFixed(mem memory.Allocator, arr arrow.Array, width int, indices []int32) arrow.Array {
 	validity, nulls := takeValidity(mem, arr, indices)
-	values := newBuffer(mem, len(indices)*width)
+	values := NewBuffer(mem, len(indices)*width)
 	if buf := arr.Data().Buffers()[1]; buf != nil {
 		src := buf.Bytes()[arr.Data().Offset()*width:]
 		dst := values.Bytes()
@@ -108,7 +108,7 @@ func takeFixed(mem memory.Allocator, arr arrow.Array, width int, indices []int32
 			}
 		}
 	}
-	return finish(arr.DataType(), len(indices), nulls, nil, validity, values)
+	return Make(arr.DataType(), len(indices), nulls, nil, validity, values)
 }
 
 func gather[T uint32 | uint64](dst, src []T, indices []int32) {
@@ -127,8 +127,8 @@ func takeBytes(mem memory.Allocator, arr arrow.Array, indices []int32) (arrow.Ar
 		return nil, ErrTooLarge
 	}
 	validity, nulls := takeValidity(mem, arr, indices)
-	offsetBuf := newBuffer(mem, arrow.Int32Traits.BytesRequired(len(indices)+1))
-	values := newBuffer(mem, int(total))
+	offsetBuf := NewBuffer(mem, arrow.Int32Traits.BytesRequired(len(indices)+1))
+	values := NewBuffer(mem, int(total))
 	offsets := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes())
 	var from []byte
 	if buf := arr.Data().Buffers()[2]; buf != nil {
@@ -140,7 +140,7 @@ func takeBytes(mem memory.Allocator, arr arrow.Array, indices []int32) (arrow.Ar
 		at += int32(copy(out[at:], from[src[i]:src[i+1]]))
 	}
 	offsets[len(indices)] = at
-	return finish(arr.DataType(), len(indices), nulls, nil, validity, offsetBuf, values), nil
+	return Make(arr.DataType(), len(indices), nulls, nil, validity, offsetBuf, values), nil
 }
 
 func takeStruct(mem memory.Allocator, arr *array.Struct, dt *arrow.StructType, indices []int32) (arrow.Array, error) {
@@ -154,5 +154,5 @@ func takeStruct(mem memory.Allocator, arr *array.Struct, dt *arrow.StructType, i
 		children = append(children, child)
 	}
 	validity, nulls := takeValidity(mem, arr, indices)
-	return finish(dt, len(indices), nulls, children, validity), nil
+	return Make(dt, len(indices), nulls, children, validity), nil
 }

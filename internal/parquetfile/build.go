@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"math"
 
+	"tidemark/internal/columns"
+
 	"github.com/apache/arrow/go/v17/arrow"
-	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/bitutil"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
@@ -48,10 +49,10 @@ func (b *builder) buildStruct(n *node, leaf *leafReader) (arrow.Array, error) {
 	}
 	length := children[0].Len()
 	if !n.field.Nullable {
-		return makeArray(n.field.Type, length, 0, children, nil), nil
+		return columns.Make(n.field.Type, length, 0, children, nil), nil
 	}
 	def, rep := leaf.levels()
-	validity := newBuffer(b.mem, int(bitutil.BytesForBits(int64(length))))
+	validity := columns.NewBuffer(b.mem, int(bitutil.BytesForBits(int64(length))))
 	at, nulls := 0, 0
 	for i, d := range def {
 		if rep != nil && rep[i] > n.levels.RepLevel || d < n.levels.RepeatedAncestorDefLevel {
@@ -76,7 +77,7 @@ func (b *builder) buildStruct(n *node, leaf *leafReader) (arrow.Array, error) {
 		validity.Release()
 		validity = nil
 	}
-	return makeArray(n.field.Type, length, nulls, children, validity), nil
+	return columns.Make(n.field.Type, length, nulls, children, validity), nil
 }
 
 // buildList makes a list or a map, which is a list of entries. Its definition level is that of a present element; one
@@ -94,9 +95,9 @@ func (b *builder) buildList(n *node, leaf *leafReader) (arrow.Array, error) {
 			lists++
 		}
 	}
-	offsetBuf := newBuffer(b.mem, arrow.Int32Traits.BytesRequired(lists+1))
+	offsetBuf := columns.NewBuffer(b.mem, arrow.Int32Traits.BytesRequired(lists+1))
 	offsets := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes())
-	validity := newBuffer(b.mem, int(bitutil.BytesForBits(int64(lists))))
+	validity := columns.NewBuffer(b.mem, int(bitutil.BytesForBits(int64(lists))))
 	at, nulls, elements := 0, 0, int64(0)
 	for i, d := range def {
 		switch r := rep[i]; {
@@ -126,30 +127,7 @@ func (b *builder) buildList(n *node, leaf *leafReader) (arrow.Array, error) {
 		validity.Release()
 		validity = nil
 	}
-	return makeArray(n.field.Type, lists, nulls, []arrow.Array{child}, validity, offsetBuf), nil
-}
-
-// newBuffer allocates a zeroed buffer of size bytes.
-func newBuffer(mem memory.Allocator, size int) *memory.Buffer {
-	buf := memory.NewResizableBuffer(mem)
-	buf.Resize(size)
-	return buf
-}
-
-// makeArray makes an array of n values and passes the buffers to it. It does not take over the children.
-func makeArray(dt arrow.DataType, n, nulls int, children []arrow.Array, buffers ...*memory.Buffer) arrow.Array {
-	childData := make([]arrow.ArrayData, len(children))
-	for i, child := range children {
-		childData[i] = child.Data()
-	}
-	data := array.NewData(dt, n, buffers, childData, nulls, 0)
-	defer data.Release()
-	for _, buf := range buffers {
-		if buf != nil {
-			buf.Release()
-		}
-	}
-	return array.MakeFromData(data)
+	return columns.Make(n.field.Type, lists, nulls, []arrow.Array{child}, validity, offsetBuf), nil
 }
 
 func releaseAll(arrays []arrow.Array) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	"tidemark/internal/columns"
+
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/bitutil"
@@ -33,7 +35,7 @@ func (l *leafReader) array(mem memory.Allocator) (arrow.Array, error) {
 		}
 		return nil, err
 	}
-	return makeArray(dt, n, nulls, nil, validity, out), nil
+	return columns.Make(dt, n, nulls, nil, validity, out), nil
 }
 
 // convert brings n physical values into the Arrow type, in place where the two are the same. It takes over the values.
@@ -46,7 +48,7 @@ func convert(mem memory.Allocator, dt arrow.DataType, physical parquet.Type, val
 		return values, nil
 	}
 	defer values.Release()
-	out := newBuffer(mem, n*dt.(arrow.FixedWidthDataType).Bytes())
+	out := columns.NewBuffer(mem, n*dt.(arrow.FixedWidthDataType).Bytes())
 	switch {
 	case physical == parquet.Types.Int96:
 		if err := fromInt96(view[arrow.Timestamp](out.Bytes(), n), values.Bytes()); err != nil {
@@ -79,7 +81,7 @@ func view[T any](b []byte, n int) []T {
 
 // packBits makes a bitmap of bytes that are 0 or 1.
 func packBits(mem memory.Allocator, values []byte) *memory.Buffer {
-	out := newBuffer(mem, int(bitutil.BytesForBits(int64(len(values)))))
+	out := columns.NewBuffer(mem, int(bitutil.BytesForBits(int64(len(values)))))
 	for i, v := range values {
 		if v != 0 {
 			bitutil.SetBit(out.Bytes(), i)
@@ -164,7 +166,7 @@ func checkOffsets(arr arrow.Array) error {
 func decimals(mem memory.Allocator, arr arrow.Array, dt *arrow.Decimal128Type) (arrow.Array, error) {
 	values := arr.(interface{ Value(i int) []byte })
 	n := arr.Len()
-	buf := newBuffer(mem, arrow.Decimal128Traits.BytesRequired(n))
+	buf := columns.NewBuffer(mem, arrow.Decimal128Traits.BytesRequired(n))
 	out := view[decimal128.Num](buf.Bytes(), n)
 	for i := range n {
 		if arr.IsNull(i) {
@@ -189,5 +191,5 @@ func decimals(mem memory.Allocator, arr arrow.Array, dt *arrow.Decimal128Type) (
 		validity = arr.Data().Buffers()[0]
 		validity.Retain()
 	}
-	return makeArray(dt, n, arr.NullN(), nil, validity, buf), nil
+	return columns.Make(dt, n, arr.NullN(), nil, validity, buf), nil
 }

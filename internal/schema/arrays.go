@@ -17,29 +17,6 @@ const offsetMax = math.MaxInt32
 
 var errTooLarge = errors.New("a column of this batch would cross 2 GiB: use fewer rows per batch")
 
-// newBuffer allocates a zeroed buffer of size bytes.
-func newBuffer(mem memory.Allocator, size int) *memory.Buffer {
-	buf := memory.NewResizableBuffer(mem)
-	buf.Resize(size)
-	return buf
-}
-
-// makeArray makes an array of n values and passes the buffers to it. It does not take over the children.
-func makeArray(dt arrow.DataType, n, nulls int, children []arrow.Array, buffers ...*memory.Buffer) arrow.Array {
-	childData := make([]arrow.ArrayData, len(children))
-	for i, child := range children {
-		childData[i] = child.Data()
-	}
-	data := array.NewData(dt, n, buffers, childData, nulls, 0)
-	defer data.Release()
-	for _, buf := range buffers {
-		if buf != nil {
-			buf.Release()
-		}
-	}
-	return array.MakeFromData(data)
-}
-
 // retype is the array under another type of the same layout.
 func retype(arr arrow.Array, dt arrow.DataType) arrow.Array {
 	data := arr.Data()
@@ -53,7 +30,7 @@ func alignedValidity(mem memory.Allocator, arr arrow.Array) *memory.Buffer {
 	if arr.NullN() == 0 {
 		return nil
 	}
-	bitmap := newBuffer(mem, int(bitutil.BytesForBits(int64(arr.Len()))))
+	bitmap := columns.NewBuffer(mem, int(bitutil.BytesForBits(int64(arr.Len()))))
 	bitutil.CopyBitmap(arr.NullBitmapBytes(), arr.Data().Offset(), arr.Len(), bitmap.Bytes(), 0)
 	return bitmap
 }

@@ -4,6 +4,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/memory"
+
+	"tidemark/internal/columns"
 )
 
 // castBytes copies large, view and fixed-size strings and binaries into plain ones. Text stays text and binary stays
@@ -37,7 +39,7 @@ func castBytes(mem memory.Allocator, arr arrow.Array, to arrow.DataType, path st
 
 func copyBytes(mem memory.Allocator, arr arrow.Array, to arrow.DataType, value func(i int) []byte) (arrow.Array, error) {
 	n := arr.Len()
-	offsets := newBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
+	offsets := columns.NewBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
 	ends := arrow.Int32Traits.CastFromBytes(offsets.Bytes())
 	total := int64(0)
 	for i := range n {
@@ -50,11 +52,11 @@ func copyBytes(mem memory.Allocator, arr arrow.Array, to arrow.DataType, value f
 		}
 		ends[i+1] = int32(total)
 	}
-	values := newBuffer(mem, int(total))
+	values := columns.NewBuffer(mem, int(total))
 	for i := range n {
 		if arr.IsValid(i) {
 			copy(values.Bytes()[ends[i]:], value(i))
 		}
 	}
-	return makeArray(to, n, arr.NullN(), nil, alignedValidity(mem, arr), offsets, values), nil
+	return columns.Make(to, n, arr.NullN(), nil, alignedValidity(mem, arr), offsets, values), nil
 }

@@ -47,7 +47,7 @@ func castLeaf(mem memory.Allocator, arr arrow.Array, to arrow.DataType, path str
 // castFixed makes an array of fixed-width values from a function of the row, which says why a value does not fit.
 func castFixed[T any](mem memory.Allocator, arr arrow.Array, to arrow.DataType, value func(i int) (T, string), path string) (arrow.Array, error) {
 	n := arr.Len()
-	buf := newBuffer(mem, to.(arrow.FixedWidthDataType).Bytes()*n)
+	buf := columns.NewBuffer(mem, to.(arrow.FixedWidthDataType).Bytes()*n)
 	out := view[T](buf.Bytes(), n)
 	for i := range n {
 		if arr.IsNull(i) {
@@ -60,7 +60,7 @@ func castFixed[T any](mem memory.Allocator, arr arrow.Array, to arrow.DataType, 
 		}
 		out[i] = v
 	}
-	return makeArray(to, n, arr.NullN(), nil, alignedValidity(mem, arr), buf), nil
+	return columns.Make(to, n, arr.NullN(), nil, alignedValidity(mem, arr), buf), nil
 }
 
 // view sees a buffer of n values of T as a slice of them. Arrow buffers are aligned for every T.

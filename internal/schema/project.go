@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"tidemark/internal/columns"
+
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/memory"
@@ -127,13 +129,13 @@ func castStruct(mem memory.Allocator, arr *array.Struct, to *arrow.StructType, p
 	}
 	// Field returns children sliced to the struct's own rows, so the struct starts at zero and only its bitmap moves.
 	validity := alignedValidity(mem, arr)
-	return makeArray(to, arr.Len(), arr.NullN(), children, validity), nil
+	return columns.Make(to, arr.Len(), arr.NullN(), children, validity), nil
 }
 
 // castList handles every list-like type whose elements lie in ranges of one child array.
 func castList(mem memory.Allocator, arr array.ListLike, to, elem arrow.DataType, path string) (arrow.Array, error) {
 	n := arr.Len()
-	offsets := newBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
+	offsets := columns.NewBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
 	ends := arrow.Int32Traits.CastFromBytes(offsets.Bytes())
 	var from, total int64
 	contiguous := true
@@ -166,7 +168,7 @@ func castList(mem memory.Allocator, arr array.ListLike, to, elem arrow.DataType,
 		return nil, inRow(err, ends)
 	}
 	defer child.Release()
-	return makeArray(to, n, arr.NullN(), []arrow.Array{child}, alignedValidity(mem, arr), offsets), nil
+	return columns.Make(to, n, arr.NullN(), []arrow.Array{child}, alignedValidity(mem, arr), offsets), nil
 }
 
 // inRow turns the element that an error names into the row whose list holds it.
@@ -197,5 +199,5 @@ func castElements(mem memory.Allocator, values arrow.Array, to, elem arrow.DataT
 		}
 		children = append(children, child)
 	}
-	return makeArray(into, entries.Len(), 0, children, nil), nil
+	return columns.Make(into, entries.Len(), 0, children, nil), nil
 }

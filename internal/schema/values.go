@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"tidemark/internal/columns"
+
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/bitutil"
@@ -114,7 +116,7 @@ func ascii(b []byte) bool {
 // maskNulls is an array that starts at offset zero with the rows null that are null in another, as well as its own.
 func maskNulls(mem memory.Allocator, arr, mask arrow.Array) arrow.Array {
 	n := arr.Len()
-	bitmap := newBuffer(mem, int(bitutil.BytesForBits(int64(n))))
+	bitmap := columns.NewBuffer(mem, int(bitutil.BytesForBits(int64(n))))
 	nulls := 0
 	for i := range n {
 		if arr.IsValid(i) && mask.IsValid(i) {
