@@ -25,7 +25,7 @@ import (
 // far and prints the schema and the rows, or the error. "table" gives the schema of an existing table, as CSV of which
 // the first row is parsed for types: name type.
 func TestTyping(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/typing", func(t *testing.T, path string) {
 		var inputs []Input
 		var table *arrow.Schema
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -20,7 +20,7 @@ import (
 //	clean               what is not above the boundary is deleted
 //	show                the newest manifest
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		m := newModel()
 		writers := map[string]*modelWriter{}
 		puts := map[string]*modelPut{}

@@ -100,6 +100,9 @@ func TestEveryCommandInTheDocsExists(t *testing.T) {
 				switch {
 				case program == "make":
 					for _, target := range words[1:] {
+						if strings.Contains(target, "=") {
+							continue // a variable of the target
+						}
 						if !strings.Contains(makefile, "\n"+target+":") {
 							t.Errorf("%s: make has no target %s", page, target)
 						}
