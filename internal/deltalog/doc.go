@@ -11,7 +11,7 @@
 //     counts only if a snapshot loaded afterwards holds it: another engine's cleanup may have deleted its number, so a
 //     late put can succeed although its change is nowhere.
 //   - A log with a missing version is an error that names it ([GapError]), never a shorter table.
-//   - A table that requires what is not implemented here is refused before the first byte is written, naming the
+//   - A table that requires what this package lacks is refused before the first byte is written, naming the
 //     feature or property ([UnsupportedError]).
 //   - Outside bytes (commits, checkpoints, `_last_checkpoint`) yield typed errors and bounded memory, never a panic.
 //
