@@ -89,19 +89,8 @@ func (c *cluster) turns(ctx context.Context, nowMS int64) ([]shownTurn, error) {
 // addProgress fills in how far each execution is.
 func (c *cluster) addProgress(ctx context.Context, rows []shownTurn) error {
 	progress := map[string]ownership.Progress{}
-	_, err := etcd.ReadPages(ctx, c.client, c.keys.ProgressAll(), func(page []*mvccpb.KeyValue) error {
-		for _, kv := range page {
-			var p ownership.Progress
-			execution, err := c.keys.ParseProgress(string(kv.Key))
-			if err == nil {
-				err = json.Unmarshal(kv.Value, &p)
-			}
-			if err != nil {
-				return fmt.Errorf("progress %s cannot be read: %w", kv.Key, err)
-			}
-			progress[execution] = p
-		}
-		return nil
+	err := readRecords(ctx, c, "progress", c.keys.ProgressAll(), c.keys.ParseProgress, func(execution string, p ownership.Progress) {
+		progress[execution] = p
 	})
 	for i := range rows {
 		p := progress[rows[i].Execution]
@@ -159,20 +148,28 @@ func (c *cluster) executors(ctx context.Context, nowMS int64) ([]shownExecutor, 
 		active[t.Executor]++
 	}
 	var rows []shownExecutor
-	_, err = etcd.ReadPages(ctx, c.client, c.keys.Executors(), func(page []*mvccpb.KeyValue) error {
+	err = readRecords(ctx, c, "executor", c.keys.Executors(), c.keys.ParseExecutor, func(name string, row shownExecutor) {
+		row.Executor, row.Active = name, active[name]
+		rows = append(rows, row)
+	})
+	return rows, err
+}
+
+// readRecords reads the records under a prefix whose keys end in a name, and gives each away with that name.
+func readRecords[T any](ctx context.Context, c *cluster, kind, prefix string, parse func(key string) (string, error), give func(name string, record T)) error {
+	_, err := etcd.ReadPages(ctx, c.client, prefix, func(page []*mvccpb.KeyValue) error {
 		for _, kv := range page {
-			var row shownExecutor
-			name, err := c.keys.ParseExecutor(string(kv.Key))
+			var record T
+			name, err := parse(string(kv.Key))
 			if err == nil {
-				err = json.Unmarshal(kv.Value, &row)
+				err = json.Unmarshal(kv.Value, &record)
 			}
 			if err != nil {
-				return fmt.Errorf("executor %s cannot be read: %w", kv.Key, err)
+				return fmt.Errorf("%s %s cannot be read: %w", kind, kv.Key, err)
 			}
-			row.Executor, row.Active = name, active[name]
-			rows = append(rows, row)
+			give(name, record)
 		}
 		return nil
 	})
-	return rows, err
+	return err
 }

@@ -75,21 +75,10 @@ func (c *cluster) masters(ctx context.Context) (rows []shownMaster, free int, er
 	if err != nil {
 		return nil, 0, err
 	}
-	_, err = etcd.ReadPages(ctx, c.client, c.keys.Masters(), func(page []*mvccpb.KeyValue) error {
-		for _, kv := range page {
-			var row shownMaster
-			name, err := c.keys.ParseMaster(string(kv.Key))
-			if err == nil {
-				err = json.Unmarshal(kv.Value, &row)
-			}
-			if err != nil {
-				return fmt.Errorf("master %s cannot be read: %w", kv.Key, err)
-			}
-			row.Master, row.Slots = name, append([]int{}, owned[name]...)
-			slices.Sort(row.Slots)
-			rows = append(rows, row)
-		}
-		return nil
+	err = readRecords(ctx, c, "master", c.keys.Masters(), c.keys.ParseMaster, func(name string, row shownMaster) {
+		row.Master, row.Slots = name, append([]int{}, owned[name]...)
+		slices.Sort(row.Slots)
+		rows = append(rows, row)
 	})
 	return rows, free, err
 }

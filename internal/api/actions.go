@@ -27,15 +27,21 @@ func tableOf(r *http.Request) (string, error) {
 	return name, table.CheckName(name)
 }
 
+// tableAndBody reads what an action on a table is told: the table in its path, and its body.
+func tableAndBody(r *http.Request, body any) (string, error) {
+	name, err := tableOf(r)
+	if err == nil {
+		err = readBody(r, body)
+	}
+	return name, err
+}
+
 func (v *V1) merge(ctx context.Context, r *http.Request) (any, error) {
 	var body struct {
 		Priority string `json:"priority"`
 		dryRun
 	}
-	name, err := tableOf(r)
-	if err == nil {
-		err = readBody(r, &body)
-	}
+	name, err := tableAndBody(r, &body)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +67,7 @@ func (v *V1) resume(ctx context.Context, r *http.Request) (any, error) {
 // onTable is an action that needs to know nothing but the table.
 func onTable(ctx context.Context, r *http.Request, act func(context.Context, string, control.Options) (control.Done, error)) (any, error) {
 	var body dryRun
-	name, err := tableOf(r)
-	if err == nil {
-		err = readBody(r, &body)
-	}
+	name, err := tableAndBody(r, &body)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +79,7 @@ func (v *V1) retry(ctx context.Context, r *http.Request) (any, error) {
 		Shard string `json:"shard"`
 		dryRun
 	}
-	name, err := tableOf(r)
-	if err == nil {
-		err = readBody(r, &body)
-	}
+	name, err := tableAndBody(r, &body)
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +93,7 @@ func (v *V1) skip(ctx context.Context, r *http.Request) (any, error) {
 		Reason     string `json:"reason"`
 		dryRun
 	}
-	name, err := tableOf(r)
-	if err == nil {
-		err = readBody(r, &body)
-	}
+	name, err := tableAndBody(r, &body)
 	if err != nil {
 		return nil, err
 	}
