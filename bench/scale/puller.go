@@ -140,6 +140,10 @@ func (p *puller) claim(ctx context.Context, grant ownership.Grant, executions *s
 	}
 	turn, err := p.turns.Claim(ctx, grant, unit)
 	switch {
+	case errors.Is(err, ownership.ErrGone):
+		p.tally.conflicts.Add(1)
+		p.queue.Strike(unit)
+		return true, 0
 	case errors.Is(err, ownership.ErrTaken):
 		p.tally.conflicts.Add(1)
 		p.refused[unit.Key] = true
@@ -148,6 +152,7 @@ func (p *puller) claim(ctx context.Context, grant ownership.Grant, executions *s
 		return false, 0
 	}
 	p.tally.claimed(unit.Key)
+	p.queue.Strike(unit)
 	p.running.Add(1)
 	executions.Go(func() {
 		defer func() {
@@ -162,10 +167,9 @@ func (p *puller) claim(ctx context.Context, grant ownership.Grant, executions *s
 	return true, 0
 }
 
-// execute is the life of an execution as etcd sees it: a first progress record, the release with an outcome per turn, then the
-// marks.
+// execute is the life of an execution shorter than a second as etcd sees it: the release with an outcome per turn, then
+// the marks.
 func (p *puller) execute(ctx context.Context, turn ownership.Turn) {
-	_ = p.turns.Progress(ctx, turn, ownership.Progress{Stage: "reading"}) // a lost turn is noticed by the release
 	var marks []demand.ShardEvent
 	if p.merge != nil {
 		marks = p.merge(turn)

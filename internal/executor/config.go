@@ -27,6 +27,8 @@ const (
 	DefaultIdleTimeout = 10 * time.Minute
 	// heartbeatEvery paces the progress records. Its owner confirms for 60 s before it revokes, twelve of these.
 	heartbeatEvery = 5 * time.Second
+	// firstBeat is when the first of them is written: most executions have ended by then, and leave none.
+	firstBeat = time.Second
 )
 
 // Config describes one executor.

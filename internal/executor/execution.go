@@ -69,7 +69,7 @@ func (x *execution) progress() (p ownership.Progress, last time.Duration) {
 // watch beats until ctx is done: it records progress, and calls cancel when the sequence stands still for idle, or when
 // the turns are not ours any more.
 func (e *Executor) watch(ctx context.Context, x *execution, cancel context.CancelCauseFunc) {
-	for {
+	for next := firstBeat; clock.Sleep(ctx, e.deps.Clock, next) == nil; next = heartbeatEvery {
 		p, last := x.progress()
 		err := e.turns.Progress(ctx, x.turn, p)
 		if errors.Is(err, ownership.ErrTurnLost) {
@@ -77,9 +77,6 @@ func (e *Executor) watch(ctx context.Context, x *execution, cancel context.Cance
 		}
 		if e.deps.Clock.Mono()-last >= e.config.IdleTimeout {
 			cancel(errStuck)
-		}
-		if clock.Sleep(ctx, e.deps.Clock, heartbeatEvery) != nil {
-			return
 		}
 	}
 }

@@ -246,6 +246,10 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 	}
 	turn, err := e.turns.Claim(ctx, grant, entry)
 	switch {
+	case errors.Is(err, ownership.ErrGone):
+		e.metrics.conflicts.Inc()
+		e.queue.Strike(entry)
+		return true, 0
 	case errors.Is(err, ownership.ErrTaken):
 		e.metrics.conflicts.Inc()
 		e.refuse(entry.Key)
@@ -255,6 +259,7 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 		return false, 0 // the session or the debt to etcd says when to look again
 	}
 	e.metrics.claims.Inc()
+	e.queue.Strike(entry)
 	x := &execution{turn: turn, unit: unit, budget: e.config.Memory / int64(e.config.Slots), started: e.deps.Clock.Mono()}
 	x.last = x.started
 	e.begin(x)

@@ -98,6 +98,24 @@ func (q *ReadyQueue) Free() iter.Seq[ReadyKV] {
 	return slices.Values(free)
 }
 
+// Strike takes out a unit that is known to be gone, because its executor has just claimed it or was told ErrGone. The news
+// of it would do the same, a little later; until then a busy executor would reach for the same unit again and again.
+func (q *ReadyQueue) Strike(unit ReadyKV) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.units[unit.Key].ModRevision == unit.ModRevision {
+		q.remove(unit.Key)
+	}
+}
+
+// remove forgets a unit. q.mu is held.
+func (q *ReadyQueue) remove(key string) {
+	if i, found := slices.BinarySearch(q.order, key); found {
+		q.order = slices.Delete(q.order, i, i+1)
+		delete(q.units, key)
+	}
+}
+
 func (q *ReadyQueue) signal() {
 	select {
 	case q.changed <- struct{}{}:
@@ -140,10 +158,7 @@ func (m readyMirror) Put(kv *mvccpb.KeyValue) {
 func (m readyMirror) Delete(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i, found := slices.BinarySearch(m.order, key); found {
-		m.order = slices.Delete(m.order, i, i+1)
-		delete(m.units, key)
-	}
+	m.remove(key)
 }
 
 func (m readyMirror) All() iter.Seq2[string, int64] {

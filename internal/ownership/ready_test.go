@@ -139,3 +139,26 @@ func TestExecutorsSpreadOverUnitsThatHaveWaited(t *testing.T) {
 		t.Errorf("8 executors reach for %d of 16 units", len(taken))
 	}
 }
+
+func TestAUnitThatIsKnownToBeGoneIsStruckOutAtOnce(t *testing.T) {
+	f := newFloor(t)
+	unit := f.queue(etcd.ReadyKey{Class: 1, Order: "1", Table: "a", Turns: etcd.TurnsOf(1)})
+	q := f.readyQueue()
+	f.eventually("it is shown", func() bool { return slices.Equal(free(q), []string{unit.Key}) })
+
+	older := unit
+	older.ModRevision--
+	q.Strike(older)
+	if got := free(q); !slices.Equal(got, []string{unit.Key}) {
+		t.Errorf("the news of an older unit under the same key struck out this one: %v", got)
+	}
+	q.Strike(unit)
+	if got := free(q); len(got) != 0 {
+		t.Errorf("after striking it out there is still %v", got)
+	}
+	again := f.queue(unit.ReadyKey)
+	f.eventually("a new unit under the same key is shown", func() bool {
+		all := slices.Collect(q.Free())
+		return len(all) == 1 && all[0].ModRevision == again.ModRevision
+	})
+}

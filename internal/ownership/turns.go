@@ -23,8 +23,10 @@ const (
 )
 
 var (
-	// ErrTaken: somebody else claimed the unit, or one of its turns is held, or the owner changed its mind.
-	ErrTaken = errors.New("unit is not to be had any more")
+	// ErrTaken: the unit is not to be had now: it is gone (then ErrGone as well), or one of its turns is held.
+	ErrTaken = errors.New("unit is not to be had")
+	// ErrGone: somebody else claimed the unit, or its owner changed its mind. It never comes back as it was.
+	ErrGone = fmt.Errorf("%w: its ready key is gone or has changed", ErrTaken)
 	// ErrTurnLost: the turns were revoked or ran out. The outcome is not recorded.
 	ErrTurnLost = errors.New("turns are not ours any more")
 	// ErrOwed: a release is still owed to etcd, or a claim unsettled. Nothing is claimed until that is done.
@@ -115,8 +117,8 @@ func NewTurns(kv clientv3.KV, keys etcd.Keys, session *Session, executor string,
 }
 
 // Claim takes a unit out of the ready queue and its turns for a new execution, in one txn: the ready key is as seen,
-// every turn is free, and the session is ours. ErrTaken, ErrOwed and ErrNotHeld say why not, inside a TurnError; then
-// nothing was claimed and nothing will be.
+// every turn is free, and the session is ours. ErrTaken, ErrGone, ErrOwed and ErrNotHeld say why not, inside a TurnError;
+// then nothing was claimed and nothing will be.
 func (t *Turns) Claim(ctx context.Context, grant Grant, ready ReadyKV) (Turn, error) {
 	fail := func(err error) (Turn, error) {
 		return Turn{}, &TurnError{Op: "claiming", Table: ready.Table, Turns: ready.Turns, Err: err}
@@ -164,6 +166,9 @@ func (t *Turns) Claim(ctx context.Context, grant Grant, ready ReadyKV) (Turn, er
 			return fail(ErrNotHeld)
 		}
 		if session.Kvs[0].ModRevision == t.revision {
+			if unit := answer.Responses[1].GetResponseRange(); len(unit.Kvs) == 0 || unit.Kvs[0].ModRevision != ready.ModRevision {
+				return fail(ErrGone)
+			}
 			break
 		}
 		t.revision = session.Kvs[0].ModRevision
@@ -198,7 +203,7 @@ func (t *Turns) claimTxn(turn Turn) etcd.Txn {
 			etcd.Unchanged(t.session.Key(), t.revision),
 		},
 		Then: []clientv3.Op{clientv3.OpDelete(turn.Unit.Key)},
-		Else: []clientv3.Op{clientv3.OpGet(t.session.Key())},
+		Else: []clientv3.Op{clientv3.OpGet(t.session.Key()), clientv3.OpGet(turn.Unit.Key, clientv3.WithKeysOnly())},
 	}
 	for n := range turn.Turns.All() {
 		key := t.keys.Turn(turn.Table, n)

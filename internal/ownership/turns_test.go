@@ -191,7 +191,7 @@ func TestOverlappingUnitsExcludeEachOtherAndDisjointOnesDoNot(t *testing.T) {
 	if _, err := x.Claim(t.Context(), x.grant, unit("1", 0x00ff)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.Claim(t.Context(), x.grant, unit("2", 0x0180)); !errors.Is(err, ErrTaken) {
+	if _, err := x.Claim(t.Context(), x.grant, unit("2", 0x0180)); !errors.Is(err, ErrTaken) || errors.Is(err, ErrGone) {
 		t.Errorf("an overlapping unit: %v", err)
 	}
 	if _, err := x.Claim(t.Context(), x.grant, unit("3", 0xff00)); err != nil {
@@ -209,7 +209,7 @@ func TestAUnitThatChangedSinceItWasSeenIsNotClaimed(t *testing.T) {
 	f.queue(wholeTable)
 	_, err := x.Claim(t.Context(), x.grant, seen)
 	var turnErr *TurnError
-	if !errors.Is(err, ErrTaken) || !errors.As(err, &turnErr) || turnErr.Table != "a/b" {
+	if !errors.Is(err, ErrGone) || !errors.As(err, &turnErr) || turnErr.Table != "a/b" {
 		t.Fatalf("got %v", err)
 	}
 }
