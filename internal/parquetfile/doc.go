@@ -14,6 +14,7 @@
 //   - bytes of any kind, truncated, flipped or foreign, end in a *FileError naming file, row group and column: never in
 //     a panic, and never in an allocation that the file's size does not justify;
 //   - with a checksum given, no row of a file that differs from it is returned;
+//   - row groups can be had encoded (RawRowGroup), which a Writer of the same columns copies as they are;
 //   - at most one row group is in memory, fetched with few ranged reads, plus the file itself if it was fetched whole;
 //   - batches are cut by rows and bytes, so that no string or binary array comes near 2 GiB.
 //

@@ -35,6 +35,7 @@ type ReaderOptions struct {
 type Reader struct {
 	source  source
 	meta    *metadata.FileMetaData
+	groups  []RowGroup
 	nodes   []*node
 	schema  *arrow.Schema
 	options ReaderOptions
@@ -111,7 +112,11 @@ func (r *Reader) readFooter(ctx context.Context) error {
 	if r.meta, err = parseFooter(tail[end-n : end]); err != nil {
 		return &FileError{r.source.key, -1, "", err}
 	}
-	return checkRowGroups(r.source.key, r.meta, size-n-trailerBytes)
+	if err := checkRowGroups(r.source.key, r.meta, size-n-trailerBytes); err != nil {
+		return err
+	}
+	r.groups = rowGroupsOf(r.meta)
+	return nil
 }
 
 func (r *Reader) selectColumns() error {
@@ -173,6 +178,15 @@ func (r *Reader) Next(ctx context.Context) (arrow.Record, error) {
 		r.closeGroup()
 	}
 }
+
+// Seek makes Next go on with the first row of a row group.
+func (r *Reader) Seek(rowGroup int) {
+	r.closeGroup()
+	r.group = rowGroup
+}
+
+// RowGroup is the row group of the rows that Next returned last.
+func (r *Reader) RowGroup() int { return r.group - 1 }
 
 // openGroup fetches the wanted column chunks of a row group and starts to decode them.
 func (r *Reader) openGroup(ctx context.Context, index int) error {

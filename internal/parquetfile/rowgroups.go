@@ -17,7 +17,7 @@ type rowGroups interface {
 	add(rec arrow.Record) error // to the open row group
 	buffered() int64            // bytes of the open row group, about
 	end() error                 // ends the open row group
-	close() error               // writes the footer
+	close(keys *keyIndex) error // writes the footer
 	abort()                     // frees memory; nothing is written any more
 }
 
@@ -38,10 +38,14 @@ func newRowGroups(s *arrow.Schema, out *sink, mem memory.Allocator) (rowGroups, 
 	if _, err := out.Write(magic); err != nil {
 		return nil, err
 	}
+	columns, err := metadata.NewFileMetadataBuilder(stored, props, nil).Finish()
+	if err != nil {
+		return nil, err
+	}
 	return &flatRowGroups{
-		sink:   out,
+		sink: out, columns: columns,
 		group:  columnchunk.NewGroup(s, columnchunk.Options{PageBytes: pageBytes, DictionaryBytes: pageBytes, Compress: compressPage}),
-		footer: metadata.NewFileMetadataBuilder(stored, props, nil),
+		footer: metadata.NewFileMetadataBuilder(stored, props, metadata.NewKeyValueMetadata()),
 	}, nil
 }
 
@@ -57,6 +61,7 @@ func compressPage(dst, src []byte, plain bool) []byte {
 // flatRowGroups are the row groups of a file without nested columns.
 type flatRowGroups struct {
 	sink    *sink
+	columns *metadata.FileMetaData // of a file without rows
 	group   *columnchunk.Group
 	footer  *metadata.FileMetaDataBuilder
 	ordinal int16
@@ -80,7 +85,10 @@ func (g *flatRowGroups) end() error {
 	return err
 }
 
-func (g *flatRowGroups) close() error {
+func (g *flatRowGroups) close(keys *keyIndex) error {
+	if err := keys.put(g.footer.AppendKeyValueMetadata); err != nil {
+		return err
+	}
 	meta, err := g.footer.Finish()
 	if err != nil {
 		return err
@@ -110,6 +118,11 @@ func (g *nestedRowGroups) buffered() int64 { return g.file.RowGroupTotalCompress
 
 func (g *nestedRowGroups) end() error { return nil } // arrow-go ends it when it closes the file
 
-func (g *nestedRowGroups) close() error { return g.file.Close() }
+func (g *nestedRowGroups) close(keys *keyIndex) error {
+	if err := keys.put(g.file.AppendKeyValueMetadata); err != nil {
+		return err
+	}
+	return g.file.Close()
+}
 
 func (g *nestedRowGroups) abort() { _ = g.file.Close() }

@@ -33,6 +33,8 @@ type columnStats struct {
 	isStruct bool
 	nulls    int64
 	bounds   bounds // nil for types without an order that all readers share
+	// Of row groups that were copied encoded, what their chunks do not say is not known.
+	unbounded, uncounted bool
 }
 
 // bounds gathers the smallest and largest value of a column.
@@ -123,18 +125,23 @@ func (s *Stats) JSON() string {
 		value func(c *columnStats) string
 	}{
 		{"minValues", func(c *columnStats) string {
-			if c.bounds == nil {
+			if c.bounds == nil || c.unbounded {
 				return ""
 			}
 			return c.bounds.min()
 		}},
 		{"maxValues", func(c *columnStats) string {
-			if c.bounds == nil {
+			if c.bounds == nil || c.unbounded {
 				return ""
 			}
 			return c.bounds.max()
 		}},
-		{"nullCount", func(c *columnStats) string { return strconv.FormatInt(c.nulls, 10) }},
+		{"nullCount", func(c *columnStats) string {
+			if c.uncounted {
+				return ""
+			}
+			return strconv.FormatInt(c.nulls, 10)
+		}},
 	}
 	for _, section := range sections {
 		b.WriteString(`,"` + section.name + `":`)

@@ -39,6 +39,9 @@ type WriterOptions struct {
 	Mem            memory.Allocator // nil for Go's
 	RowGroupBytes  int64            // encoded bytes at which a row group ends; 0 for 16 MiB
 	IndexedColumns int              // leaf columns with statistics; 0 for 32, or AllColumns, NoColumns
+	// Key, if given, is the key by which the rows are sorted, of one row: the file gets an index of its row groups' keys.
+	// The result is the writer's.
+	Key func(rec arrow.Record, row int) ([]byte, error)
 }
 
 // Summary describes a finished file.
@@ -61,8 +64,11 @@ type Writer struct {
 	err     error // why the file can no longer be finished
 
 	groups              int   // row groups begun
+	open                bool  // the last of them takes more rows
 	groupRows, groupRaw int64 // in the open row group
 	raw                 int64 // bytes of Arrow data in finished row groups
+	copied              int64 // bytes of row groups that were copied encoded
+	keys                keyIndex
 }
 
 // NewWriter starts a file of the given columns, whose types must be among those that [schema.Schema.Arrow] gives. It
@@ -83,6 +89,7 @@ func NewWriter(w io.Writer, columns *arrow.Schema, options WriterOptions) (*Writ
 		options: options,
 		sink:    newSink(w),
 		stats:   newStats(columns, options.IndexedColumns),
+		keys:    keyIndex{keyOf: options.Key},
 	}
 	for _, f := range columns.Fields() {
 		_, isNested := f.Type.(arrow.NestedType)
@@ -195,6 +202,9 @@ func (w *Writer) writeRows(rec arrow.Record, from, n int) error {
 	if err := w.openGroup(int64(n), raw); err != nil {
 		return err
 	}
+	if err := w.keys.take(rec, from, n, w.groupRows == 0); err != nil {
+		return err
+	}
 	w.stats.add(slice)
 	if err := w.contain(func() error { return w.file.add(slice) }); err != nil {
 		return err
@@ -215,16 +225,33 @@ func (w *Writer) slice(rec arrow.Record, from, n int) (arrow.Record, error) {
 // openGroup makes room for more rows: it ends the open row group if it is full and begins one if there is none.
 func (w *Writer) openGroup(rows, raw int64) error {
 	full := w.groupRows+rows > rowGroupRows || w.groupRaw+raw > rowGroupRaw || w.groupEncoded() >= w.options.RowGroupBytes
-	if w.groups > 0 && (w.groupRows == 0 || !full) {
+	if w.open && (w.groupRows == 0 || !full) {
 		return nil
 	}
+	w.endGroup()
+	if err := w.number(); err != nil {
+		return err
+	}
+	w.open = true
+	return w.contain(w.file.begin)
+}
+
+// endGroup closes the books of the open row group, if there is one. Its bytes are written when the next begins.
+func (w *Writer) endGroup() {
+	if w.groupRows > 0 {
+		w.keys.add(w.groupRows, w.keys.open)
+	}
+	w.raw += w.groupRaw
+	w.groupRows, w.groupRaw, w.open = 0, 0, false
+}
+
+// number counts one more row group.
+func (w *Writer) number() error {
 	if w.groups == rowGroupsMax {
 		return fmt.Errorf("a parquet file has at most %d row groups: use larger ones, or another file", rowGroupsMax)
 	}
 	w.groups++
-	w.raw += w.groupRaw
-	w.groupRows, w.groupRaw = 0, 0
-	return w.contain(w.file.begin)
+	return nil
 }
 
 // contain runs arrow-go and prefers the sink's error, which arrow-go may have dropped or panicked over.
@@ -241,7 +268,7 @@ func (w *Writer) contain(run func() error) error {
 func (w *Writer) groupEncoded() int64 {
 	ratio := 0.5
 	if w.raw > 0 {
-		ratio = float64(w.sink.bytes) / float64(w.raw)
+		ratio = float64(w.sink.bytes-w.copied) / float64(w.raw)
 	}
 	return max(int64(float64(w.groupRaw)*ratio), w.file.buffered())
 }
@@ -261,10 +288,11 @@ func (w *Writer) Close() (Summary, error) {
 		return Summary{}, w.err
 	}
 	w.err = errFinished
+	w.endGroup()
 	err := w.contain(w.file.end)
 	if err == nil {
 		w.sink.keepTail()
-		err = w.contain(w.file.close)
+		err = w.contain(func() error { return w.file.close(&w.keys) })
 	}
 	if err != nil {
 		return Summary{}, fmt.Errorf("finishing a parquet file: %w", err)
