@@ -102,6 +102,9 @@ func (a Add) Rows() (int64, bool) {
 	return *s.NumRecords, true
 }
 
+// Absolute reports whether the file lies outside the table's folder, as those of a shallow clone do.
+func (a Add) Absolute() bool { return absolutePath(a.Path) }
+
 // Remove is the tombstone of a data file.
 type Remove struct {
 	Path              string // as in Add

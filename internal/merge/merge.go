@@ -55,6 +55,8 @@ type Outcome struct {
 	FilesAdded, FilesGone int
 	// AlreadyMerged: another execution merged the same generations first; this one stopped and removed its files.
 	AlreadyMerged bool
+	// More: there is more to compact at once. Of a compaction only.
+	More bool
 }
 
 // ShardMerged is where a shard stands after a merge.
