@@ -79,8 +79,8 @@ specs: ## Check the models of specs/ with spin: every verdict of specs/expectati
 fuzz: ## Fuzz every parser of outside bytes in turn, each for FUZZTIME (30s)
 	FUZZTIME=$(or $(FUZZTIME),30s) test/fuzz/run
 
-bench: build ## Measure merge speed and memory, as ratios against DuckDB where it is installed
-	$(GO) run ./bench
+bench: build readers ## Measure merges: speed as ratios to DuckDB, delta-rs and plain copies, and memory (CASES=pack-wide,small for some)
+	$(GO) run ./bench --only "$(CASES)"
 
 bench-scale: ## Measure coordination at 13,400 tables and 27,000 shards, each figure beside its goal (about 6 min)
 	$(GO) run ./bench/scale

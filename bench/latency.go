@@ -23,7 +23,7 @@ const latencyLoad = 20 * time.Second
 
 // latency runs the demo at its usual rate and says how long generations waited from seal to merge. Both times are of this
 // machine: the seal's is in the manifest, the merge's is that of the Delta commit.
-func latency() error {
+func latency(ctx context.Context, _ *bench) error {
 	root, err := os.MkdirTemp("", "tidemark-latency-")
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func latency() error {
 	}
 	var waits []time.Duration
 	for _, name := range []string{"demo/events", "demo/orders"} {
-		w, err := waitsOf(context.Background(), root, name)
+		w, err := waitsOf(ctx, root, name)
 		if err != nil {
 			return err
 		}
