@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,10 +27,14 @@ import (
 )
 
 const (
-	idleFor  = 20 * time.Second
-	warmUp   = 20 * time.Second
-	sealers  = 16
+	idleFor = 20 * time.Second
+	warmUp  = 30 * time.Second
+	sealers = 16
+	// phases is in how many rounds of seals, two a table and round, a table comes from merged to due by default.
+	phases   = 4
 	consumer = 4 // pullers of the steady state
+	// mergeTakes is how long their merges last, as small ones do.
+	mergeTakes = 20 * time.Millisecond
 )
 
 // fleet measures one master that owns everything: taking over, idling with its scans, and the steady state.
@@ -106,6 +112,9 @@ func (b *bench) steadyState(ctx context.Context, s *server, m *child) error {
 	defer client.Close()
 	w, err := readWriters(ctx, client)
 	if err != nil {
+		return err
+	}
+	if err := w.spread(ctx, demand.NewPublisher(client, keys, etcd.DefaultSlots, clock.System(), random.New())); err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(ctx)
@@ -234,6 +243,33 @@ func readWriters(ctx context.Context, client *clientv3.Client) (*writers, error)
 	return w, err
 }
 
+// spread makes a quarter of all tables due in every round of seals; otherwise all would be due in the same one. A table
+// has two generations pending at first, and gets two a round: one quarter goes on as it is, two begin with more, and one
+// is due at once.
+func (w *writers) spread(ctx context.Context, p *demand.Publisher) error {
+	for i, name := range slices.Sorted(maps.Keys(w.tables)) {
+		s := w.tables[name][0]
+		s.sealed += 2 * uint64(i%phases)
+		if i%phases == phases-1 {
+			if err := w.publish(ctx, p, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// publish seals the next generation of a shard.
+func (w *writers) publish(ctx context.Context, p *demand.Publisher, s *shard) error {
+	s.mu.Lock()
+	s.sealed++
+	gen := s.sealed
+	s.mu.Unlock()
+	_, err := p.PublishSealed(ctx, demand.SealedEvent{Table: s.table, TableID: s.id, Incarnation: 1, Shard: s.name,
+		Sealed: mark(gen), SealedMS: time.Now().UnixMilli()})
+	return err
+}
+
 func mark(gen uint64) demand.Mark {
 	return demand.Mark{Gen: gen, Epoch: 1, Bytes: int64(gen) << 20, Rows: int64(gen) * 100}
 }
@@ -250,13 +286,7 @@ func (w *writers) seal(ctx context.Context, p *demand.Publisher, which int, perS
 		if clock.System().Sleep(ctx, time.Until(due)) != nil {
 			return nil
 		}
-		s := w.shards[(i*sealers+which)%len(w.shards)]
-		s.mu.Lock()
-		s.sealed++
-		gen := s.sealed
-		s.mu.Unlock()
-		if _, err := p.PublishSealed(ctx, demand.SealedEvent{Table: s.table, TableID: s.id, Incarnation: 1, Shard: s.name,
-			Sealed: mark(gen), SealedMS: time.Now().UnixMilli()}); err != nil && ctx.Err() == nil {
+		if err := w.publish(ctx, p, w.shards[(i*sealers+which)%len(w.shards)]); err != nil && ctx.Err() == nil {
 			return err
 		}
 		w.seals.Add(1)
@@ -266,6 +296,7 @@ func (w *writers) seal(ctx context.Context, p *demand.Publisher, which int, perS
 
 // merge has merged whatever is sealed on the shards of a unit.
 func (w *writers) merge(turn ownership.Turn) []demand.ShardEvent {
+	time.Sleep(mergeTakes)
 	var marks []demand.ShardEvent
 	for _, s := range w.tables[turn.Table] {
 		if !turn.Turns.Has(etcd.GroupOf(s.name)) {

@@ -41,7 +41,7 @@ func main() {
 	seals := flag.Int("seals", 1000, "seals per second on the fleet")
 	steady := flag.Duration("steady", 60*time.Second, "how long the steady state is measured")
 	role := flag.String("role", "", "used by the benchmark itself: run the fleet's master over this etcd")
-	profiles := flag.String("profiles", "", "directory for CPU profiles of the takeovers")
+	profiles := flag.String("profiles", "", "directory for CPU profiles of the master")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -34,7 +34,7 @@ import (
 // The first finds etcd empty, the second finds what the first left. It says a line of JSON when either has taken over,
 // and obeys a line on its input: "hush" stops the scans, the end of the input stops the master.
 //
-// A profile of each takeover is written to a directory, if one is given.
+// A profile of each takeover, and one of what follows, is written to a directory, if one is given.
 func runMaster(ctx context.Context, endpoint string, tables int, profiles string) error {
 	store := &hushed{Store: objstore.NewMemory(clock.System())}
 	begin := time.Now()
@@ -73,8 +73,14 @@ func runMaster(ctx context.Context, endpoint string, tables int, profiles string
 			}
 			continue
 		}
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			store.hush.Store(lines.Text() == "hush")
+		if err := profiled(profiles, "steady", func() error {
+			lines := bufio.NewScanner(os.Stdin)
+			for lines.Scan() {
+				store.hush.Store(lines.Text() == "hush")
+			}
+			return lines.Err()
+		}); err != nil {
+			return err
 		}
 		last := report{Master: id, ResponseBytes: traffic.response.Load(), TxnBytes: traffic.txn.Load(), HeapBytes: int64(heap()) - int64(base)}
 		last.Passes, last.PassSeconds = m.value("tidemark_planner_passes_total"), m.value("tidemark_planner_seconds_total")

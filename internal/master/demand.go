@@ -10,8 +10,8 @@ import (
 
 // runDemand caches the demand of the slots that are owned, and tells the planner which tables changed, until ctx is done.
 func (m *Master) runDemand(ctx context.Context) error {
+	m.cacheOwned()
 	for {
-		m.cache.SetSlots(slices.Collect(maps.Keys(m.ownedSlots())))
 		changed := m.cache.TakeChanged()
 		m.mu.Lock()
 		for _, table := range changed {
@@ -23,6 +23,7 @@ func (m *Master) runDemand(ctx context.Context) error {
 		wake(m.wakePlanner)
 		select {
 		case <-m.slots.Changed():
+			m.cacheOwned()
 			m.sweepSoon()
 			wake(m.wakeScans)
 		case <-m.cache.Changed():
@@ -31,6 +32,9 @@ func (m *Master) runDemand(ctx context.Context) error {
 		}
 	}
 }
+
+// cacheOwned caches the demand of the owned slots and of no others.
+func (m *Master) cacheOwned() { m.cache.SetSlots(slices.Collect(maps.Keys(m.ownedSlots()))) }
 
 // sweepSoon makes the next pass visit every table.
 func (m *Master) sweepSoon() {

@@ -75,6 +75,7 @@ type Master struct {
 	started    bool
 	book       *book
 	stale      map[*mirror]struct{} // mirrors that are not complete
+	scansWait  bool                 // the scans under way left no room for one that is due
 	readySeen  int64                // revision up to which the book knows the ready queue from its watch
 	sweepAt    time.Duration        // monotonic; when the planner visits every table next
 	complainAt time.Duration        // monotonic; the next complaint about etcd may be logged then

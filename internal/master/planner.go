@@ -134,14 +134,8 @@ func (p *passing) visit(e *entry) {
 // mayDecide says that everything a decision needs is there. mu is held.
 func (m *Master) mayDecide() bool { return m.started && m.suspended == nil && len(m.stale) == 0 }
 
-// ownedSlots is the slots that this master owns now, with their tokens.
-func (m *Master) ownedSlots() map[int]ownership.SlotToken {
-	owned := map[int]ownership.SlotToken{}
-	for _, t := range m.slots.Owned() {
-		owned[t.Slot] = t
-	}
-	return owned
-}
+// ownedSlots is the slots that this master owns now, with their tokens. The map is shared: nobody may change it.
+func (m *Master) ownedSlots() map[int]ownership.SlotToken { return m.slots.Owned() }
 
 func (m *Master) fence(t ownership.SlotToken) readyqueue.Fence {
 	return readyqueue.Fence{Slot: t.Slot, Compare: t.Compare(m.keys)}

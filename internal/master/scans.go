@@ -31,8 +31,8 @@ const (
 	hurryMin, hurryMax = time.Second, time.Minute
 	// failedMin is how soon a scan that failed is made again, doubling to the interval of a busy table.
 	failedMin, failedMax = 2 * time.Second, 300 * time.Second
-	// scanTick bounds how late a scan may begin.
-	scanTick = 250 * time.Millisecond
+	// scanTick bounds how late a scan may begin; looking for one that is due visits every table.
+	scanTick = 500 * time.Millisecond
 	// firstScanSpread is over how long a new owner spreads the first scans of tables whose records it has taken over.
 	firstScanSpread = 300 * time.Second
 )
@@ -58,6 +58,7 @@ func (m *Master) beginScans(ctx context.Context, scans *errgroup.Group) {
 		return
 	}
 	now := m.config.Clock.Mono()
+	m.scansWait = false
 	for _, e := range m.book.tables {
 		token, mine := owned[e.slot]
 		if !mine {
@@ -79,6 +80,7 @@ func (m *Master) beginScans(ctx context.Context, scans *errgroup.Group) {
 		e.scanning = true
 		if !scans.TryGo(func() error { m.scan(ctx, e, token); return nil }) {
 			e.scanning = false
+			m.scansWait = true
 			return
 		}
 	}
@@ -148,10 +150,13 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 		e.answered = max(e.answered, answers)
 		if e.request != nil && e.request.revision > e.answered {
 			e.scanAt = 0 // it came while the scan was under way
+			wake(m.wakeScans)
 		}
 	}
 	wake(m.wakePlanner)
-	wake(m.wakeScans) // there is room for another
+	if m.scansWait {
+		wake(m.wakeScans) // there is room for another
+	}
 }
 
 // endScan notes a report and sets the time of the next scan. mu is held.

@@ -87,6 +87,7 @@ type Slots struct {
 	fresh    [2]bool
 	revision int64 // up to which standing is complete
 	owned    map[int]ownedSlot
+	tokens   map[int]SlotToken // those of owned, for Owned; nil until somebody asks
 	draining bool
 }
 
@@ -122,15 +123,30 @@ func NewSlots(client *clientv3.Client, keys etcd.Keys, session *Session, master 
 	return s
 }
 
-// Owned are the tokens of the slots owned now, by slot.
-func (s *Slots) Owned() []SlotToken {
+// Owned are the tokens of the slots owned now, by slot. The map is shared by all who ask, and nobody may change it.
+func (s *Slots) Owned() map[int]SlotToken {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tokens := make([]SlotToken, 0, len(s.owned))
-	for _, slot := range slices.Sorted(maps.Keys(s.owned)) {
-		tokens = append(tokens, s.owned[slot].token)
+	if s.tokens == nil {
+		s.tokens = make(map[int]SlotToken, len(s.owned))
+		for slot, own := range s.owned {
+			s.tokens[slot] = own.token
+		}
 	}
-	return tokens
+	return s.tokens
+}
+
+// setOwned notes that a slot is ours. mu is held.
+func (s *Slots) setOwned(slot int, own ownedSlot) {
+	s.owned[slot], s.tokens = own, nil
+	signal(s.changed)
+}
+
+// notOwned notes that a slot is not ours any more. mu is held.
+func (s *Slots) notOwned(slot int) {
+	delete(s.owned, slot)
+	s.tokens = nil
+	signal(s.changed)
 }
 
 // Changed delivers when Owned has changed since it last delivered. It has one receiver.
@@ -223,20 +239,19 @@ func (s *Slots) plan(grant Grant) (claim []int, release []SlotToken) {
 	if s.fresh != [2]bool{true, true} {
 		return nil, nil
 	}
-	before := len(s.owned)
 	masters := s.claimants()
 	for slot := range s.total {
 		standing, stands := s.standing[slot]
 		own, owns := s.owned[slot]
 		if owns && own.since <= s.revision && standing.token != own.token {
-			delete(s.owned, slot) // somebody removed it
+			s.notOwned(slot) // somebody removed it
 			owns = false
 		}
 		mine := ShouldOwn(masters, slot) == s.master
 		underOurLease := stands && standing.lease == grant.Lease && grant.Lease != clientv3.NoLease
 		switch {
 		case mine && !owns && underOurLease:
-			s.owned[slot] = ownedSlot{standing.token, standing.revision}
+			s.setOwned(slot, ownedSlot{standing.token, standing.revision})
 		case mine && !owns && !stands:
 			claim = append(claim, slot)
 		case !mine && owns:
@@ -244,9 +259,6 @@ func (s *Slots) plan(grant Grant) (claim []int, release []SlotToken) {
 		case !mine && underOurLease:
 			release = append(release, standing.token)
 		}
-	}
-	if len(s.owned) != before {
-		signal(s.changed)
 	}
 	return claim, release
 }
@@ -319,8 +331,7 @@ func (s *Slots) claim(ctx context.Context, grant Grant, slot int, before epochKe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if grant.Err() == nil { // the fence may have fallen since
-		s.owned[slot] = ownedSlot{token, answer.Header.Revision}
-		signal(s.changed)
+		s.setOwned(slot, ownedSlot{token, answer.Header.Revision})
 	}
 	return nil
 }
@@ -329,8 +340,7 @@ func (s *Slots) claim(ctx context.Context, grant Grant, slot int, before epochKe
 func (s *Slots) release(ctx context.Context, token SlotToken) error {
 	s.mu.Lock()
 	if s.owned[token.Slot].token == token {
-		delete(s.owned, token.Slot)
-		signal(s.changed)
+		s.notOwned(token.Slot)
 	}
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, s.session.config.RequestTimeout)
@@ -349,6 +359,7 @@ func (s *Slots) dropAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.owned)
+	s.tokens = nil
 	signal(s.changed)
 	signal(s.wake)
 }
