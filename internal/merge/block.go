@@ -66,6 +66,23 @@ type shape struct {
 	sequence string        // sequence column; empty when the table has none
 }
 
+// rowKey gives the key of single rows.
+func (s shape) rowKey() (func(rec arrow.Record, row int) ([]byte, error), error) {
+	encoder, err := rowkey.NewEncoder(s.arrow, s.key)
+	if err != nil {
+		return nil, err
+	}
+	return func(rec arrow.Record, row int) ([]byte, error) {
+		one := rec.NewSlice(int64(row), int64(row+1))
+		defer one.Release()
+		var keys rowkey.Keys
+		if err := encoder.Encode(one, &keys); err != nil {
+			return nil, err
+		}
+		return keys.At(0), nil
+	}, nil
+}
+
 // blocks turns the records of one sorted run into blocks. It is not safe for concurrent use.
 type blocks struct {
 	shape

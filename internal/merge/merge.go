@@ -37,6 +37,8 @@ type Deps struct {
 	Lanes int
 	// Progress is told of completed work. It must not block.
 	Progress func(Progress)
+
+	rowGroupBytes int64 // of the files written, instead of what the budget allows; for tests
 }
 
 // Outcome is what a merge has done. It is complete also beside an error: what was committed stays committed.

@@ -79,17 +79,26 @@ func (p *packer) write(ctx context.Context, s sorted) error {
 	if s.rows.NumRows() == 0 {
 		return nil
 	}
+	return p.put(ctx, s, s.rows.NumRows(), func(w *parquetfile.Writer) error { return w.Write(s.rows) })
+}
+
+// copy appends a row group as another file holds it.
+func (p *packer) copy(ctx context.Context, m message) error {
+	return p.put(ctx, m.sorted, m.raw.Rows(), func(w *parquetfile.Writer) error { return w.CopyRowGroup(m.raw) })
+}
+
+func (p *packer) put(ctx context.Context, s sorted, rows int64, put func(*parquetfile.Writer) error) error {
 	if p.open == nil {
 		if err := p.begin(ctx); err != nil {
 			return err
 		}
 		p.open.min = append(p.open.min, s.min...)
 	}
-	if err := p.open.writer.Write(s.rows); err != nil {
+	if err := put(p.open.writer); err != nil {
 		return fmt.Errorf("writing %s: %w", p.open.name, err)
 	}
 	p.open.max = append(p.open.max[:0], s.max...)
-	p.meter.add(Progress{RowsWritten: s.rows.NumRows()})
+	p.meter.add(Progress{RowsWritten: rows})
 	if p.open.writer.BytesWritten() >= p.target {
 		return p.cut(ctx)
 	}
@@ -104,9 +113,14 @@ func (p *packer) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := parquetfile.NewWriter(upload, p.shape.arrow, parquetfile.WriterOptions{
-		Mem: p.shape.mem, RowGroupBytes: p.rowGroupBytes, IndexedColumns: p.indexedColumns,
-	})
+	options := parquetfile.WriterOptions{Mem: p.shape.mem, RowGroupBytes: p.rowGroupBytes, IndexedColumns: p.indexedColumns}
+	var w *parquetfile.Writer
+	if p.bucket != "" {
+		options.Key, err = p.shape.rowKey()
+	}
+	if err == nil {
+		w, err = parquetfile.NewWriter(upload, p.shape.arrow, options)
+	}
 	if err != nil {
 		return errors.Join(err, upload.Abort(context.WithoutCancel(ctx)))
 	}

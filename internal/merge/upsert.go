@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tidemark/internal/deltalog"
+	"tidemark/internal/parquetfile"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 //  1. Generations are opened oldest first, as many as fit the memory.
 //  2. Base files are visited in key order. A file that lies wholly below the lowest new key is left alone.
 //  3. New keys below the file are merged among themselves; then, if the lowest new key is within the file's range,
-//     the file becomes arrival 0 of the merge until it is exhausted, and is removed from the table.
+//     the file is rewritten, and removed from the table: see rewrite.go.
 //  4. Where a file is left alone the output file before it ends, so that ranges stay disjoint; small files are
 //     absorbed rather than left alone.
 type upsertJob struct {
@@ -97,7 +98,8 @@ func basesOf(s *deltalog.Snapshot) (map[string][]baseFile, error) {
 // message goes from the goroutine that orders to the one that encodes.
 type message struct {
 	sorted
-	cut bool // end the file here; there are no rows
+	raw *parquetfile.RawRowGroup // instead of rows
+	cut bool                     // end the file here; there are no rows
 }
 
 func (m message) release() {
@@ -150,8 +152,11 @@ func (j *upsertJob) run(ctx context.Context) (result, error) {
 }
 
 func (p *packer) accept(ctx context.Context, m message) error {
-	if m.cut {
+	switch {
+	case m.cut:
 		return p.cut(ctx)
+	case m.raw != nil:
+		return p.copy(ctx, m)
 	}
 	return p.write(ctx, m.sorted)
 }
@@ -195,7 +200,7 @@ func (j *upsertJob) open(ctx context.Context) (open []*input, err error) {
 func (j *upsertJob) order(ctx context.Context, open []*input, messages chan<- message) ([]deltalog.Add, error) {
 	o := &ordering{upsertJob: j, messages: messages}
 	o.collector = collector{shape: j.shape, held: j.share / 8, give: func(ctx context.Context, s sorted) error {
-		o.pending = true
+		o.pending, o.encoding = true, true
 		return o.send(ctx, message{sorted: s})
 	}}
 	o.merger = merger{out: &o.collector}
@@ -239,6 +244,7 @@ type ordering struct {
 	collector collector
 	messages  chan<- message
 	pending   bool // rows were sent since the last cut
+	encoding  bool // the last that was sent were rows: they wait in an open row group
 	removes   []deltalog.Add
 }
 
@@ -271,7 +277,7 @@ func (o *ordering) reach(ctx context.Context, f baseFile, after []baseFile) (boo
 		return false, err
 	}
 	if o.pending {
-		o.pending = false
+		o.pending, o.encoding = false, false
 		return false, o.send(ctx, message{cut: true})
 	}
 	return false, nil
@@ -279,29 +285,4 @@ func (o *ordering) reach(ctx context.Context, f baseFile, after []baseFile) (boo
 
 func (o *ordering) small(f baseFile) bool {
 	return f.add.Size < o.target/2 && f.add.Size <= max(absorbBytesMin, absorbRatio*o.take.bytes())
-}
-
-// rewrite merges a base file with the new keys up to its last one.
-func (o *ordering) rewrite(ctx context.Context, f baseFile) error {
-	feed := startAhead(ctx, []source[*block]{o.baseBlocks(f.add, nil)}, 1, (*block).release)
-	defer feed.stop()
-	feed.nextSource()
-	r := &run{arrival: 0, next: func(ctx context.Context) (*block, error) {
-		b, err := feed.next(ctx)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, o.failedBase(f.add.Path, err)
-		}
-		return b, err
-	}}
-	if err := o.merger.add(ctx, r); err != nil {
-		return err
-	}
-	if err := o.merger.mergeBelow(ctx, append(bytes.Clone(f.max), 0)); err != nil {
-		return err
-	}
-	if r.block != nil {
-		return o.failedBase(f.add.Path, errors.New("it holds keys above the range it is tagged with"))
-	}
-	o.removes = append(o.removes, f.add)
-	return nil
 }

@@ -36,6 +36,8 @@ type world struct {
 	table  *table.Table
 	holds  map[string]*shardmanifest.Hold
 	runs   int
+
+	rowGroupBytes int64 // of base files; 0 is what a merge chooses
 }
 
 const tableName = "flights"
@@ -59,7 +61,7 @@ func newWorldOn(t testing.TB, store objstore.Store, o table.CreateOptions) *worl
 }
 
 func (w *world) deps() Deps {
-	return Deps{Store: w.store, Clock: w.clock, Random: w.random, Mem: w.mem, Lanes: 2}
+	return Deps{Store: w.store, Clock: w.clock, Random: w.random, Mem: w.mem, Lanes: 2, rowGroupBytes: w.rowGroupBytes}
 }
 
 func (w *world) tableDeps() table.Deps { return table.Deps{Clock: w.clock, Random: w.random} }

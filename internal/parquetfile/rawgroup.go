@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -121,6 +122,16 @@ func (w *Writer) Takes(r *Reader) bool {
 		}
 	}
 	return true
+}
+
+// Copies says whether a Writer of the given columns Takes row groups of a file.
+func Copies(r *Reader, columns *arrow.Schema) bool {
+	w, err := NewWriter(io.Discard, columns, WriterOptions{})
+	if err != nil {
+		return false
+	}
+	defer w.Abort()
+	return w.Takes(r)
 }
 
 // sameColumns compares whole schemas, but for the name of the root, which means nothing.

@@ -185,9 +185,6 @@ func (r *Reader) Seek(rowGroup int) {
 	r.group = rowGroup
 }
 
-// RowGroup is the row group of the rows that Next returned last.
-func (r *Reader) RowGroup() int { return r.group - 1 }
-
 // openGroup fetches the wanted column chunks of a row group and starts to decode them.
 func (r *Reader) openGroup(ctx context.Context, index int) error {
 	group := r.meta.RowGroup(index)
