@@ -146,10 +146,13 @@ func (e *Executor) perform(ctx context.Context, x *execution, previous map[int]*
 		return did, err
 	case schedule.KindCheckpoint:
 		report, err := maintain.Checkpoint(ctx, e.maintenance(x), x.turn.Table)
-		return result{did: err == nil, logVersion: max(report.CheckpointVersion, 0)}, err
+		return result{did: err == nil, logVersion: max(report.CheckpointVersion, 0)}, merge.Classified(ctx, "checkpoint", x.turn.Table, err)
+	case schedule.KindCompact:
+		return e.compact(ctx, x)
 	case schedule.KindCleanup:
 		report, err := maintain.Cleanup(ctx, e.maintenance(x), x.turn.Table)
-		return result{did: report.GenerationsTrimmed > 0 || len(report.ObjectsDeleted) > 0, more: report.More}, err
+		did := report.GenerationsTrimmed > 0 || len(report.ObjectsDeleted) > 0
+		return result{did: did, more: report.More}, merge.Classified(ctx, "cleanup", x.turn.Table, err)
 	}
 	return result{}, fmt.Errorf("unit %s of table %s is of kind %q, which this executor does not know", x.unit.ID, x.turn.Table, x.unit.Kind)
 }
@@ -168,11 +171,26 @@ func (e *Executor) merge(ctx context.Context, x *execution, previous map[int]*sc
 	if err != nil || len(shards) == 0 {
 		return merge.Outcome{Table: x.turn.Table}, err
 	}
+	return merge.Run(ctx, e.mergeDeps(x), merge.Request{Table: x.turn.Table, Shards: shards, Execution: x.turn.Execution, Budget: x.budget})
+}
+
+// mergeDeps is what rewriting a table's files works with.
+func (e *Executor) mergeDeps(x *execution) merge.Deps {
 	scope, tables := e.scoped()
-	return merge.Run(ctx, merge.Deps{
+	return merge.Deps{
 		Store: scope, Clock: e.deps.Clock, Random: e.deps.Random, Mem: e.deps.Mem, Tables: tables, Log: e.deps.Log,
 		Lanes: runtime.GOMAXPROCS(0), Progress: func(p merge.Progress) { x.advance(p, e.deps.Clock.Mono()) },
-	}, merge.Request{Table: x.turn.Table, Shards: shards, Execution: x.turn.Execution, Budget: x.budget})
+	}
+}
+
+// compact joins small base files.
+func (e *Executor) compact(ctx context.Context, x *execution) (result, error) {
+	out, err := merge.Compact(ctx, e.mergeDeps(x), merge.CompactRequest{Table: x.turn.Table, Execution: x.turn.Execution, Budget: x.budget})
+	did := result{merge: out, did: len(out.Commits) > 0, more: out.More}
+	if did.did {
+		did.logVersion = out.Commits[len(out.Commits)-1]
+	}
+	return did, err
 }
 
 // pendingShards lists the shards of the claimed groups which demand says have, or may have, something pending. It is a

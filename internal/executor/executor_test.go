@@ -283,6 +283,59 @@ func TestMaintenanceRunsUnderTheLogTurnAndSaysHowFarItCame(t *testing.T) {
 	}
 }
 
+func TestACompactionRunsUnderTheLogTurnAndAMergeBesideIt(t *testing.T) {
+	r := newRig(t)
+	r.create("orders")
+	drain := r.run(r.executor("one"))
+	for n := range uint64(3) { // one file for each merge
+		r.seal("orders", "a", 1)
+		r.queue(1, fmt.Sprint(n), "orders", schedule.KindMerge, etcd.AllGroups)
+		r.awaitMerged("orders", "a", n+1)
+		r.await(r.keys.Outcome("orders", etcd.GroupOf("a")), "the release", func([]byte) bool {
+			return r.outcome("orders", etcd.GroupOf("a")).LogVersion == int64(n+1)
+		})
+	}
+	r.seal("orders", "a", 1)
+	r.queue(2, "0", "orders", schedule.KindCompact, etcd.LogOnly)
+	r.queue(2, "1", "orders", schedule.KindMerge, etcd.AllGroups)
+	r.await(r.keys.Outcome("orders", etcd.LogTurn), "an outcome of the compaction", func([]byte) bool { return true })
+	r.awaitMerged("orders", "a", 4)
+	drain()
+	if outcome := r.outcome("orders", etcd.LogTurn); outcome.Result != schedule.ResultMerged || outcome.Kind != schedule.KindCompact || outcome.LogVersion == 0 {
+		t.Errorf("outcome: %+v", outcome)
+	}
+	orders, err := table.Load(t.Context(), r.store, "orders", r.tableDeps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := int64(0)
+	for add := range orders.Snapshot.Files() {
+		n, _ := add.Rows()
+		rows += n
+	}
+	if n := orders.Snapshot.FileCount(); n > 2 || rows != 40 || orders.Mark("a") != 4 {
+		t.Errorf("%d files with %d rows, merged %d", n, rows, orders.Mark("a"))
+	}
+}
+
+func TestAFailureOfMaintenanceHasTheClassOfItsCause(t *testing.T) {
+	r := newRig(t)
+	r.create("orders")
+	log := "orders/_delta_log/00000000000000000001.json"
+	if res := r.store.PutIfAbsent(t.Context(), log, []byte("{}{not json")); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	r.queue(2, "0", "orders", schedule.KindCleanup, etcd.LogOnly)
+	drain := r.run(r.executor("one"))
+	r.await(r.keys.Outcome("orders", etcd.LogTurn), "an outcome of the cleanup", func([]byte) bool { return true })
+	drain()
+	f := r.outcome("orders", etcd.LogTurn).Failure
+	if f == nil || f.Class != schedule.Data || f.Code != "table_unreadable" || !strings.Contains(f.Message, "cleanup of table orders") ||
+		!strings.Contains(f.Message, "version 1") {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestAConfigurationThatCannotWorkIsRefusedWithAllItsFaults(t *testing.T) {
 	_, err := Config{Slots: 4, Memory: 1 << 20, IdleTimeout: -1}.checked()
 	if err == nil {

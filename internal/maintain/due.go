@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tidemark/internal/compaction"
 	"tidemark/internal/shardmanifest"
 )
 
@@ -26,6 +27,10 @@ type State struct {
 	Untrimmed, UntrimmedMost uint64
 	// SinceCleanup is the time since the last cleanup ended; negative is unknown and counts as too long.
 	SinceCleanup time.Duration
+	// Compaction is what joining small base files would amount to, and CompactFiles how many saved files make it due, at
+	// least 1.
+	Compaction   compaction.Backlog
+	CompactFiles int64
 }
 
 // Need says whether one kind of maintenance is worth a turn.
@@ -38,11 +43,13 @@ type Need struct {
 
 // Needs are what a table needs.
 type Needs struct {
-	Checkpoint, Cleanup Need
+	Checkpoint, Cleanup, Compaction Need
 }
 
 // Due says what maintenance a table needs.
-func Due(s State) Needs { return Needs{Checkpoint: s.checkpoint(), Cleanup: s.cleanup()} }
+func Due(s State) Needs {
+	return Needs{Checkpoint: s.checkpoint(), Cleanup: s.cleanup(), Compaction: s.compaction()}
+}
 
 // checkpoint: versions since the last checkpoint, against the table's interval. Version 0 counts as a checkpoint: a log of
 // a few versions needs none.
@@ -71,4 +78,14 @@ func (s State) cleanup() Need {
 	}
 	need.Due = need.Score >= 1
 	return need
+}
+
+// compaction: files that would be saved, against the policy.
+func (s State) compaction() Need {
+	b := s.Compaction
+	score := float64(b.Saved()) / float64(max(s.CompactFiles, 1))
+	return Need{
+		Due: score >= 1, Score: score,
+		Note: fmt.Sprintf("%d small files of %d bytes would become %d", b.Files, b.Bytes, b.Bins),
+	}
 }

@@ -3,6 +3,7 @@ package master
 import (
 	"time"
 
+	"tidemark/internal/compaction"
 	"tidemark/internal/demand"
 	"tidemark/internal/etcd"
 	"tidemark/internal/maintain"
@@ -29,6 +30,7 @@ type desk struct {
 	checkpoint int64 // version of the newest checkpoint
 	version    int64 // newest version of the log that is known
 	cleanedMS  int64 // when the last cleanup ended, or the table was first seen
+	compaction compaction.Backlog
 	dueSince   map[schedule.Kind]int64
 	factsMS    int64 // when storage, or an execution, last told something about maintenance
 
@@ -134,6 +136,7 @@ func (e *entry) noteReport(r scan.Report) {
 	}
 	e.checkpoint = max(r.Table.Snapshot.Checkpoint, e.checkpoint)
 	e.version = max(r.Table.Snapshot.Version, e.version)
+	e.compaction = r.Compaction
 	e.factsMS = r.AtMS
 }
 
@@ -168,17 +171,20 @@ func (e *entry) turn(n int, nowMS int64) schedule.Turn {
 	}
 }
 
-// due is the maintenance that is due. Checkpoints follow from the table record and from releases, cleanup from a scan and
-// from demand, so that neither costs a request.
+// due is the maintenance that is due. Checkpoints follow from the table record and from releases, cleanup and compaction
+// from a scan and from demand, so that none costs a request.
 func (e *entry) due(nowMS int64) []schedule.Due {
-	state := maintain.State{Version: e.version, Checkpoint: e.checkpoint, CheckpointEvery: e.record.CheckpointEvery}
+	state := maintain.State{
+		Version: e.version, Checkpoint: e.checkpoint, CheckpointEvery: e.record.CheckpointEvery,
+		Compaction: e.compaction, CompactFiles: e.policy.CompactFiles,
+	}
 	state.Untrimmed, state.UntrimmedMost = e.untrimmed()
 	state.SinceCleanup = time.Duration(max(nowMS-e.cleanedMS, 0)) * time.Millisecond
 	needs := maintain.Due(state)
 	var due []schedule.Due
 	since := map[schedule.Kind]int64{}
 	for kind, need := range map[schedule.Kind]maintain.Need{
-		schedule.KindCheckpoint: needs.Checkpoint, schedule.KindCleanup: needs.Cleanup,
+		schedule.KindCheckpoint: needs.Checkpoint, schedule.KindCleanup: needs.Cleanup, schedule.KindCompact: needs.Compaction,
 	} {
 		if !need.Due {
 			continue

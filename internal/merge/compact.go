@@ -56,11 +56,7 @@ func Compact(ctx context.Context, d Deps, req CompactRequest) (Outcome, error) {
 	c := &compacting{execution: newExecution(d, Request{Table: req.Table, Execution: req.Execution, Budget: req.Budget})}
 	err := c.run(ctx)
 	c.removeOwn(ctx)
-	out := c.outcome()
-	if err != nil {
-		return out, whole(ctx, req.Table, err)
-	}
-	return out, nil
+	return c.outcome(), Classified(ctx, "compaction", req.Table, err)
 }
 
 // compacting is the execution of a compaction.
@@ -234,7 +230,7 @@ func (c *compacting) giveUp(ctx context.Context, e *baseFileError) error {
 	}
 	c.log.Warn("some files are not compacted", "error", e)
 	if c.damaged == nil {
-		c.damaged = &Error{Table: c.req.Table, Code: CodeBaseDamaged, Class: Data, Err: fmt.Errorf("compaction: %w", e)}
+		c.damaged = &Error{Table: c.req.Table, Code: CodeBaseDamaged, Class: Data, Err: e}
 	}
 	return nil
 }

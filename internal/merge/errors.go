@@ -51,8 +51,10 @@ const (
 	CodeInternal      = "unexpected"         // nothing else fits
 )
 
-// Error is a failure of a merge: of one shard at one generation, or of the whole execution when Shard is empty.
+// Error is a failure of a merge: of one shard at one generation, or of the whole execution when Shard is empty. Work says
+// what it is a failure of instead: compaction, checkpoint, cleanup.
 type Error struct {
+	Work       string
 	Code       string
 	Class      Class
 	Table      string
@@ -63,6 +65,8 @@ type Error struct {
 
 func (e *Error) Error() string {
 	switch {
+	case e.Work != "":
+		return fmt.Sprintf("%s of table %s: %v", e.Work, e.Table, e.Err)
 	case e.Shard == "":
 		return fmt.Sprintf("merge of table %s: %v", e.Table, e.Err)
 	case e.Generation == 0:
@@ -115,6 +119,17 @@ func storeFailed(err error) bool {
 	var e *objstore.Error
 	return errors.As(err, &e) && e.Code != objstore.CodeNotFound || errors.Is(err, objstore.ErrFenced) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Classified gives an error of other work on a table the code and class that it would have as a merge's: what the store or
+// the table is refused for needs a person just as much. nil stays nil.
+func Classified(ctx context.Context, work, tableName string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *whole(ctx, tableName, err)
+	e.Work = work
+	return &e
 }
 
 // whole turns any error into the failure of a whole execution.

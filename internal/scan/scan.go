@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"tidemark/internal/clock"
+	"tidemark/internal/compaction"
+	"tidemark/internal/deltalog"
 	"tidemark/internal/demand"
 	"tidemark/internal/objstore"
 	"tidemark/internal/random"
@@ -59,11 +61,13 @@ func NewScanner(deps Deps) *Scanner {
 
 // Report is what storage shows of a table.
 type Report struct {
-	Table   *table.Table // with the snapshot that the merged marks are from
-	Shards  []Shard      // in the order of their names
-	Broken  []error      // shards whose manifest could not be read; the others are right all the same
-	AtMS    int64        // when the scan began
-	Changed bool         // the log or a shard is not as the last scan saw it, or there was no last scan
+	Table  *table.Table // with the snapshot that the merged marks are from
+	Shards []Shard      // in the order of their names
+	Broken []error      // shards whose manifest could not be read; the others are right all the same
+	// Compaction is what joining small base files would amount to.
+	Compaction compaction.Backlog
+	AtMS       int64 // when the scan began
+	Changed    bool  // the log or a shard is not as the last scan saw it, or there was no last scan
 }
 
 // Shard is what storage shows of one shard.
@@ -141,6 +145,9 @@ func (s *Scanner) round(ctx context.Context, name string, seen Seen) (report Rep
 			return Report{}, false, err
 		}
 	}
+	if report.Compaction, err = compactable(t, report.Shards); err != nil {
+		return Report{}, false, err
+	}
 	report.Changed = s.remember(name, t, manifests, last)
 	return report, false, nil
 }
@@ -202,6 +209,22 @@ func (s *Scanner) shard(ctx context.Context, t *table.Table, m named) (Shard, er
 		Name: m.name, Trimmed: f.trimmed.Gen, Retired: f.retired,
 		Event: f.event(t.ID, t.Incarnation, merged, s.deps.Clock.Now().UnixMilli()),
 	}, nil
+}
+
+// compactable counts what joining small files would amount to. Buckets with something pending are their merges' business.
+func compactable(t *table.Table, shards []Shard) (compaction.Backlog, error) {
+	properties, err := deltalog.ParseProperties(t.Snapshot.Metadata.Configuration)
+	if err != nil {
+		return compaction.Backlog{}, err
+	}
+	pending := map[string]bool{}
+	for _, shard := range shards {
+		pending[shard.Name] = shard.Event.Sealed.Gen > shard.Event.Merged.Gen
+	}
+	return compaction.Count(compaction.Plan(t.Snapshot.Files(), compaction.Options{
+		Target: properties.TargetFileSize, Upsert: t.Mode == table.Upsert,
+		Busy: func(bucket string) bool { return pending[bucket] },
+	})), nil
 }
 
 // confirm decides about marks that are lower than they can be (suspects holds what they must be at least): two uncached

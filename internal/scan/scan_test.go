@@ -3,6 +3,7 @@ package scan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tidemark/internal/clock"
+	"tidemark/internal/compaction"
 	"tidemark/internal/deltalog"
 	"tidemark/internal/demand"
 	"tidemark/internal/etcd"
@@ -138,6 +140,30 @@ func TestBothMarksOfEveryShardAreWhatStorageShows(t *testing.T) {
 	}
 	if b.SealedTimes[0] != (demand.SealTime{Gen: 41, MS: 1041}) || b.TableID != tbl.ID || b.Incarnation != 1 {
 		t.Errorf("b: %+v", b)
+	}
+}
+
+func TestSmallFilesAreCountedThatACompactionWouldJoin(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t")
+	if got := r.scan("t", nothingSeen).Compaction; got != (compaction.Backlog{}) {
+		t.Fatalf("%+v", got)
+	}
+	snapshot, err := tbl.Log.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := deltalog.Intent{TableID: tbl.ID, Read: snapshot, Info: deltalog.CommitInfo{Operation: "WRITE"}}
+	for i, size := range []int64{10, 20, 30, 100 << 20} {
+		in.Adds = append(in.Adds, deltalog.Add{Path: fmt.Sprintf("part-%d.parquet", i), Size: size, DataChange: true})
+	}
+	if _, err := tbl.Log.Commit(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // also when nothing has changed since the last scan
+		if got := r.scan("t", nothingSeen).Compaction; got != (compaction.Backlog{Bins: 1, Files: 3, Bytes: 60}) {
+			t.Fatalf("%+v", got)
+		}
 	}
 }
 

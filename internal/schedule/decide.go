@@ -1,6 +1,10 @@
 package schedule
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // Decide plans one table:
 //
@@ -72,22 +76,11 @@ func (p *Plan) planLog(in *Input, mergeReason Code) (yields bool) {
 		d.Code = CodeRunning
 		return false
 	}
-	if len(in.Due) == 0 {
+	open := p.openUpkeep(in)
+	if len(open) == 0 {
 		return false
 	}
-	if last := in.Log.Last; last != nil {
-		if until, blocked := last.groupBlock(in.Log.SeenMS, in.NowMS); blocked {
-			d.Code, d.UntilMS = CodeGroupWait, until
-			p.wakeAt(until)
-			return false
-		}
-		if held := last.heldUntil(in.Log.SeenMS); in.NowMS < held && in.DueMS <= in.Log.SeenMS {
-			d.Code, d.UntilMS = CodeReleased, held
-			p.wakeAt(held)
-			return false
-		}
-	}
-	due := mostDue(in)
+	due := mostDue(open)
 	score := due.Score
 	unit := Unit{
 		V: 1, Kind: due.Kind, Table: in.Table, TableID: in.TableID, Groups: Log, Class: Maintenance,
@@ -111,21 +104,55 @@ func (p *Plan) planLog(in *Input, mergeReason Code) (yields bool) {
 	return yields
 }
 
-// mostDue picks the maintenance that the log's one ready unit is for: what is critical first, then by score, then by
-// kind so that the choice is the same everywhere.
-func mostDue(in *Input) Due {
-	best := in.Due[0]
-	for _, d := range in.Due[1:] {
-		switch {
-		case d.Critical != best.Critical:
-			if d.Critical {
-				best = d
+// openUpkeep is the maintenance that is due and that nothing holds back. Each kind backs off by itself, and waits by itself
+// for storage to be read again after it was done.
+func (p *Plan) openUpkeep(in *Input) (open []Due) {
+	d, last := &p.Decisions[GroupCount], in.Log.Last
+	for _, due := range in.Due {
+		code, until := Code(""), int64(0)
+		if last != nil {
+			blockedUntil, blocked := last.upkeepBlock(due.Kind, in.Log.SeenMS, in.NowMS)
+			heldUntil := last.upkeepHeldUntil(due.Kind, in.Log.SeenMS)
+			switch {
+			case blocked:
+				code, until = CodeGroupWait, blockedUntil
+			case in.NowMS < heldUntil && in.DueMS <= in.Log.SeenMS:
+				code, until = CodeReleased, heldUntil
 			}
-		case d.Score > best.Score, d.Score == best.Score && d.Kind < best.Kind:
-			best = d
+		}
+		if code == "" {
+			open = append(open, due)
+			continue
+		}
+		p.wakeAt(until)
+		if weight(code) > weight(d.Code) {
+			d.Code, d.UntilMS = code, until
 		}
 	}
-	return best
+	return open
+}
+
+// mostDue picks the maintenance that the log's one ready unit is for: what is critical first, then what takes seconds
+// before a compaction, which may take minutes, then by score, then by kind so that the choice is the same everywhere.
+func mostDue(all []Due) Due {
+	return slices.MinFunc(all, func(a, b Due) int {
+		return cmp.Or(
+			-compareBool(a.Critical, b.Critical),
+			compareBool(a.Kind == KindCompact, b.Kind == KindCompact),
+			-cmp.Compare(a.Score, b.Score),
+			cmp.Compare(a.Kind, b.Kind))
+	})
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // planMerges turns a due backlog into units and gives each covered group its reason.

@@ -77,3 +77,45 @@ func TestEveryFailureThatNeedsAPersonHasARemedyThatNamesWhatToDo(t *testing.T) {
 		t.Error(remedy)
 	}
 }
+
+func TestEachKindOfMaintenanceFailsByItself(t *testing.T) {
+	run := func(prev *Outcome, kind Kind, code string, ended int64) *Outcome {
+		r := Run{Execution: "x", Kind: kind, EndedMS: ended, Did: code == ""}
+		if code != "" {
+			r.Failure = &Failure{Code: code, Class: Data}
+		}
+		next := Next(prev, r)
+		return &next
+	}
+	o := run(nil, KindCompact, "base_file_damaged", 1000)
+	o = run(o, KindCleanup, "store_refused", 2000)
+	o = run(o, KindCheckpoint, "", 3000)
+	if len(o.Upkeep) != 2 || o.Failure == nil || o.Result != ResultMerged {
+		t.Fatalf("a checkpoint that succeeds cures nothing else: %+v", o)
+	}
+	o = run(o, KindCompact, "base_file_damaged", 4000)
+	if o.Upkeep[KindCompact].Count != 2 || o.Failure.Code != "base_file_damaged" {
+		t.Fatalf("%+v", o)
+	}
+	value, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseOutcome(value)
+	if err != nil || len(back.Upkeep) != 2 {
+		t.Fatalf("%+v, %v", back, err)
+	}
+	if _, blocked := back.upkeepBlock(KindCheckpoint, 4000, 5000); blocked {
+		t.Error("a checkpoint waits for another's failure")
+	}
+	if until, blocked := back.upkeepBlock(KindCleanup, 4000, 5000); !blocked || until != 2000+probeDelay.Milliseconds() {
+		t.Errorf("cleanup is tried at %d", until)
+	}
+	if all, changed := back.Retried("", 6000); !changed || all.Upkeep != nil || all.Failure != nil {
+		t.Errorf("%+v", all)
+	}
+	o = run(run(&back, KindCompact, "", 7000), KindCleanup, "", 8000)
+	if len(o.Upkeep) != 0 || o.Failure != nil {
+		t.Errorf("all succeeded: %+v", o)
+	}
+}

@@ -108,6 +108,7 @@ type Outcome struct {
 	Nothing     int                `json:"nothing,omitempty"`     // executions in a row that found nothing to do
 	Failure     *Failure           `json:"failure,omitempty"`     // of the whole group
 	Shards      map[string]Failure `json:"shards,omitempty"`      // of single shards
+	Upkeep      map[Kind]Failure   `json:"upkeep,omitempty"`      // of the log: what each kind of maintenance fails with
 	Skips       []Skip             `json:"skips,omitempty"`       // generations that a person left out, the latest ones
 }
 
@@ -161,7 +162,10 @@ func Next(prev *Outcome, run Run) Outcome {
 	if next.Result == ResultNothing {
 		next.Nothing = prev.Nothing + 1
 	}
-	if run.Failure != nil {
+	switch {
+	case run.Kind != KindMerge:
+		next.nextUpkeep(prev, run)
+	case run.Failure != nil:
 		next.Failure = follow(prev.Failure, *run.Failure, run.EndedMS)
 	}
 	next.Shards = nextShards(prev, run)
@@ -185,7 +189,7 @@ func Vanished(prev *Outcome, incarnation int64, kind Kind, execution, executor s
 func (o Outcome) Retried(shard string, nowMS int64) (next Outcome, changed bool) {
 	next = o.touched(nowMS)
 	if o.Failure != nil {
-		next.Failure, changed = nil, true
+		next.Failure, next.Upkeep, changed = nil, nil, true
 	}
 	for name := range o.Shards {
 		if shard == "" || name == shard {
@@ -244,6 +248,30 @@ func follow(prev *Failure, f Failure, atMS int64) *Failure {
 		f.Count = prev.Count + 1
 	}
 	return &f
+}
+
+// nextUpkeep keeps the failures of the other kinds of maintenance: a table whose small files cannot be joined, because one
+// of them is damaged, still needs its checkpoints, and a checkpoint that succeeds says nothing about those files. The
+// failure of the whole record, which people are shown, is that of this run or else one that stands.
+func (o *Outcome) nextUpkeep(prev *Outcome, run Run) {
+	o.Upkeep = maps.Clone(prev.Upkeep)
+	delete(o.Upkeep, run.Kind)
+	if run.Failure != nil {
+		var before *Failure
+		if f, ok := prev.Upkeep[run.Kind]; ok {
+			before = &f
+		}
+		if o.Upkeep == nil {
+			o.Upkeep = map[Kind]Failure{}
+		}
+		o.Upkeep[run.Kind] = *follow(before, *run.Failure, run.EndedMS)
+	}
+	for _, kind := range []Kind{run.Kind, KindCheckpoint, KindCleanup, KindCompact} {
+		if f, ok := o.Upkeep[kind]; ok {
+			o.Failure = &f
+			return
+		}
+	}
 }
 
 func nextShards(prev *Outcome, run Run) map[string]Failure {
@@ -339,6 +367,24 @@ func (o *Outcome) groupBlock(seenMS, nowMS int64) (untilMS int64, blocked bool) 
 	}
 	untilMS = o.retryAt(*o.Failure, seenMS)
 	return untilMS, nowMS < untilMS
+}
+
+// upkeepBlock is the backoff of one kind of maintenance.
+func (o *Outcome) upkeepBlock(kind Kind, seenMS, nowMS int64) (untilMS int64, blocked bool) {
+	f, ok := o.Upkeep[kind]
+	if !ok {
+		return 0, false
+	}
+	untilMS = o.retryAt(f, seenMS)
+	return untilMS, nowMS < untilMS
+}
+
+// upkeepHeldUntil is until when one kind of maintenance, which has just been done, waits for storage to be read again.
+func (o *Outcome) upkeepHeldUntil(kind Kind, seenMS int64) int64 {
+	if _, failed := o.Upkeep[kind]; failed || o.Kind != kind || o.More {
+		return 0
+	}
+	return seenMS + doubled(requeueDelay, o.Nothing).Milliseconds()
 }
 
 // retryAt moves a failure's time onto the observer's clock: it happened as long before seenMS as before EndedMS.

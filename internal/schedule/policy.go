@@ -32,6 +32,7 @@ type Policy struct {
 	MaxParallelism       int64         // executions that may merge one table at once, 1 to 16
 	UnitBytes            int64         // pending bytes for which one more unit is worth while
 	UnitGenerations      int64         // pending generations for which one is
+	CompactFiles         int64         // base files fewer for which a compaction is worth while
 }
 
 // DefaultPolicy is what holds where neither the table nor the cluster says otherwise.
@@ -39,7 +40,9 @@ type Policy struct {
 // MaxParallelism is 4: commits of one table are put one after another, each rebasing over those before it, and with four
 // executions that costs a few hundredths of a merge, while sixteen would let one hot table occupy a small fleet.
 // UnitBytes is 256 MiB, some seconds of one executor's work, so that what cutting costs (one more commit, one more
-// rebase) stays small beside it. UnitGenerations is 256, the files that one execution opens without effort.
+// rebase) stays small beside it. UnitGenerations is 256, the files that one execution opens without effort. CompactFiles
+// is 32: every reader of the table opens that many files more than it would have to, at most, and a byte of a table that
+// grows by small files is rewritten about three times before it lies in a full one.
 func DefaultPolicy() Policy {
 	return Policy{
 		MinGenerations:       8,
@@ -51,6 +54,7 @@ func DefaultPolicy() Policy {
 		MaxParallelism:       4,
 		UnitBytes:            256 << 20,
 		UnitGenerations:      256,
+		CompactFiles:         32,
 	}
 }
 
@@ -107,6 +111,8 @@ var fields = []field{
 		func(p *Policy) *int64 { return &p.UnitBytes }},
 	{"unit_generations", counted, 1, 1 << 20, "pending generations per unit when a backlog is cut",
 		func(p *Policy) *int64 { return &p.UnitGenerations }},
+	{"compact_files", counted, 1, 1 << 20, "small base files that compaction would save which make it worth while",
+		func(p *Policy) *int64 { return &p.CompactFiles }},
 }
 
 // PolicyKeys lists the names of all policy values with a line of help each, in the order of documentation.

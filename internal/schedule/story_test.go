@@ -60,10 +60,12 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "due":
 		in := w.tables[word(0)]
 		in.DueMS = w.now
-		in.Due = nil
+		if !flag("also") {
+			in.Due = nil
+		}
 		if !flag("none") {
-			in.Due = []Due{{Kind: Kind(word(1)), Score: number(args["score"], 1), SinceMS: w.now - age(args["age"]),
-				Critical: flag("critical"), Note: "as the story says"}}
+			in.Due = append(in.Due, Due{Kind: Kind(word(1)), Score: number(args["score"], 1), SinceMS: w.now - age(args["age"]),
+				Critical: flag("critical"), Note: "as the story says"})
 		}
 	case "pause", "resume":
 		w.tables[word(0)].Paused = d.Cmd == "pause"
