@@ -27,9 +27,10 @@ type baseline struct {
 
 // baselineJob is what bench/baseline.py is told on its standard input.
 type baselineJob struct {
-	Kind    string   `json:"kind"` // duckdb: runs SQL; delta-rs: compacts a table made of the files
+	Kind    string   `json:"kind"` // duckdb: runs SQL; delta-rs: compacts a table made of the files; delta-rs-merge: changes it
 	SQL     string   `json:"sql,omitempty"`
 	Files   []string `json:"files,omitempty"`
+	Changes []string `json:"changes,omitempty"`
 	Dir     string   `json:"dir,omitempty"` // empty, for the table of delta-rs
 	Threads int      `json:"threads"`
 }
@@ -53,7 +54,7 @@ func runBaseline(ctx context.Context, name string, job baselineJob) baseline {
 	answer, err := cmd.Output()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		b.err = fmt.Errorf("%w: %s", err, lines[len(lines)-1])
+		b.err = fmt.Errorf("%w: %s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 		return b
 	}
 	var out struct {

@@ -37,7 +37,31 @@ def delta_rs_job(job):
     return took
 
 
+def delta_rs_merge_job(job):
+    import deltalake
+    import pyarrow
+    import pyarrow.parquet
+
+    for i, file in enumerate(job["files"]):
+        os.link(file, os.path.join(job["dir"], f"part-{i:06d}.parquet"))
+    deltalake.convert_to_deltalake(job["dir"])
+    table = deltalake.DeltaTable(job["dir"])
+    began = time.monotonic()
+    changes = pyarrow.concat_tables([pyarrow.parquet.read_table(file, partitioning=None) for file in job["changes"]])
+    columns = {name: f"s.{name}" for name in changes.column_names if name != "_op"}
+    table.merge(
+        changes,
+        predicate="t.id = s.id",
+        source_alias="s",
+        target_alias="t",
+        writer_properties=deltalake.WriterProperties(compression="ZSTD", compression_level=3),
+    ).when_matched_delete("s._op = 'd'").when_matched_update(columns).when_not_matched_insert(
+        columns, "s._op is null"
+    ).execute()
+    return time.monotonic() - began
+
+
 job = json.load(sys.stdin)
-seconds = {"duckdb": duckdb_job, "delta-rs": delta_rs_job}[job["kind"]](job)
+seconds = {"duckdb": duckdb_job, "delta-rs": delta_rs_job, "delta-rs-merge": delta_rs_merge_job}[job["kind"]](job)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 print(json.dumps({"seconds": seconds, "peak_mib": peak}))

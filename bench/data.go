@@ -127,7 +127,7 @@ func (b *bench) load(ctx context.Context, table string, columns []column, genera
 
 // create makes a table by the command, from a description of its columns as the command takes it.
 func (b *bench) create(table string, s *arrow.Schema, flags ...string) error {
-	types := map[arrow.Type]string{arrow.STRING: "string", arrow.INT64: "long", arrow.FLOAT64: "double"}
+	types := map[arrow.Type]string{arrow.STRING: "string", arrow.INT64: "long", arrow.FLOAT64: "double", arrow.INT32: "integer", arrow.TIMESTAMP: "timestamp"}
 	fields := make([]map[string]any, s.NumFields())
 	for i, f := range s.Fields() {
 		fields[i] = map[string]any{"name": f.Name, "type": types[f.Type.ID()], "nullable": f.Nullable, "metadata": map[string]any{}}
