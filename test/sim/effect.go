@@ -29,6 +29,7 @@ type world struct {
 	counts   map[string]int
 	kick     chan struct{} // holds one token when arrivals may not be empty
 	happened int
+	steps    uint64
 
 	failures []error // what the checker found
 }
@@ -91,6 +92,8 @@ func (w *world) admit() (head *event) {
 func (w *world) run(done func() bool) {
 	for {
 		synctest.Wait()
+		w.steps++
+		reseed(w.seed + w.steps)
 		if done() {
 			return
 		}

@@ -66,6 +66,9 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(f*f*float64(high-low))
 }
 
+// sealsMax bounds how many seals the writers of a seed make together on average.
+const sealsMax = 100
+
 func planOf(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := &plan{
@@ -73,6 +76,8 @@ func planOf(seed uint64) *plan {
 		load: between(r, 20*time.Second, 150*time.Second), pause: between(r, 500*time.Millisecond, 6*time.Second),
 		off: map[string]bool{},
 	}
+	// Busier histories cost more and find no more than two of half the length.
+	p.pause = max(p.pause, p.load*time.Duration(p.writers)/sealsMax)
 	for i := range 1 + r.IntN(3) {
 		t := tablePlan{
 			name: fmt.Sprintf("t%d", i), upsert: r.IntN(2) == 0, sequence: r.IntN(2) == 0, buckets: 1 + r.IntN(3), shards: 1 + r.IntN(3),
@@ -83,6 +88,7 @@ func planOf(seed uint64) *plan {
 				"tidemark.policy.max_wait":        fmt.Sprintf("%ds", 5+r.IntN(30)),
 				// Small backlogs are cut too, so that several executors merge one table at once.
 				"tidemark.policy.unit_generations": fmt.Sprint(1 + r.IntN(8)),
+				"tidemark.policy.compact_files":    fmt.Sprint(1 + (seed+uint64(i))%6),
 			},
 		}
 		if r.IntN(4) == 0 {

@@ -106,6 +106,7 @@ func Run(t *testing.T, seed uint64, o Options) (result Result) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryMax))
 	synctest.Test(t, func(t *testing.T) {
 		reseed(seed)
+		defer calm()()
 		defer simetcd.EnterBubble()()
 		s := newSim(seed, o)
 		s.run()

@@ -91,7 +91,7 @@ func (t wire) Open(ctx context.Context, fail func(error)) (simetcd.Stream, error
 	default:
 		return nil, errLost
 	}
-	s := &wireStream{p: t.p}
+	s := &wireStream{p: t.p, name: fmt.Sprintf("%s etcd watch %d", t.p.name, t.p.world.nth(t.p.name+" etcd watch"))}
 	t.p.mu.Lock()
 	t.p.broken = append(t.p.broken, fail)
 	t.p.mu.Unlock()
@@ -108,6 +108,7 @@ func (t wire) Open(ctx context.Context, fail func(error)) (simetcd.Stream, error
 // wireStream delays messages and keeps their order in each direction.
 type wireStream struct {
 	p       *process
+	name    string
 	out, in lane
 }
 
@@ -118,13 +119,13 @@ type lane struct {
 	waiting []func()
 }
 
-func (s *wireStream) Send(arrive func())    { s.carry("etcd watch request", &s.out, arrive) }
-func (s *wireStream) Deliver(arrive func()) { s.carry("etcd watch event", &s.in, arrive) }
+func (s *wireStream) Send(arrive func())    { s.carry("request", &s.out, arrive) }
+func (s *wireStream) Deliver(arrive func()) { s.carry("event", &s.in, arrive) }
 func (s *wireStream) Close()                {}
 
 func (s *wireStream) carry(what string, l *lane, arrive func()) {
 	w, p := s.p.world, s.p
-	id := p.name + " " + what
+	id := s.name + " " + what
 	latency := w.plan.latency(w.draw(fmt.Sprintf("%s #%d", id, w.nth(id))))
 	l.mu.Lock()
 	l.waiting = append(l.waiting, arrive)
