@@ -17,6 +17,8 @@ const (
 	blockRows = 4096
 	// probeValues is after how many values a dictionary is given up that found more than every second one to be new.
 	probeValues = 16 << 10
+	// paysValues is the fewest values whose dictionary is judged at the end of a chunk: of fewer it does not matter.
+	paysValues = 1 << 10
 	// boundBytesMax is the longest value that is kept as a minimum or maximum: longer ones cost every reader of the
 	// footer more than they save.
 	boundBytesMax = 64
@@ -94,11 +96,14 @@ type Column struct {
 	scratch    []uint64
 	body       []byte
 	compressed []byte
+	source     source
+	numbered   []uint32
 }
 
 // bounds are the least and the greatest value of a chunk.
 type bounds struct {
 	any              bool
+	lost             bool // some values are not known: there are none
 	low, high        int64
 	lowText, topText []byte
 }
@@ -165,6 +170,10 @@ func (c *Column) settle() {
 			c.giveUp()
 		}
 	}
+	c.endFullPage()
+}
+
+func (c *Column) endFullPage() {
 	if len(c.plain)-levelsRoom >= c.options.PageBytes || 4*len(c.indices) >= c.options.PageBytes {
 		c.endPage()
 	}
@@ -253,6 +262,10 @@ type Chunk struct {
 
 // End ends the open chunk and begins the next.
 func (c *Column) End() Chunk {
+	// A short chunk may end before anything has asked whether its dictionary pays.
+	if values := int(c.rows-c.nulls) - c.levels.nulls; !c.full && c.pagesCoded == 0 && values >= paysValues && 2*c.dictionary.len() > values {
+		c.giveUp()
+	}
 	c.endPage()
 	out := Chunk{Pages: c.pages, PagesBytes: c.pagesBytes, Values: c.rows, PagesCoded: c.pagesCoded, PagesPlain: c.pagesPlain}
 	if d := c.dictionary; d != nil && c.pagesCoded > 0 {
@@ -276,7 +289,7 @@ func (c *Column) statistics() metadata.EncodedStatistics {
 	s := metadata.EncodedStatistics{HasNullCount: true, NullCount: c.nulls, Signed: true}
 	b := c.bounds
 	switch {
-	case !b.any || c.float || c.kind == fixed || c.kind == bits1:
+	case !b.any || b.lost || c.float || c.kind == fixed || c.kind == bits1:
 	case c.kind == words:
 		s.HasMin, s.Min = true, appendWord(nil, uint64(b.low), c.width)
 		s.HasMax, s.Max = true, appendWord(nil, uint64(b.high), c.width)

@@ -5,6 +5,7 @@
 // It guarantees:
 //   - the pages are plain Parquet (data pages V1, PLAIN, RLE_DICTIONARY) that every reader knows;
 //   - a chunk is a pure function of the arrays added; columns share nothing, so a Group encodes them side by side;
+//   - chunks that were encoded here are added to others without decoding what need not be: recode.go says how;
 //   - memory is bounded by the encoded pages, one open page, and a dictionary of DictionaryBytes;
 //   - minimum and maximum in the chunk's statistics never exclude a value; floats and decimals have none.
 //

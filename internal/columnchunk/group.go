@@ -1,12 +1,14 @@
 package columnchunk
 
 import (
+	"fmt"
 	"io"
 	"runtime"
 	"sync"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
+	"golang.org/x/sync/errgroup"
 )
 
 // Group encodes the row groups of a file, one after the other. It is not safe for concurrent use.
@@ -39,6 +41,38 @@ func (g *Group) Add(rec arrow.Record, from, n int) {
 		all.Go(func() { c.Add(rec.Column(i), from, n) })
 	}
 	all.Wait()
+}
+
+// EncodedError says which column's chunk could not be added.
+type EncodedError struct {
+	Column int
+	Err    error
+}
+
+func (e *EncodedError) Error() string { return fmt.Sprintf("column %d: %v", e.Column, e.Err) }
+
+// Unwrap returns the cause.
+func (e *EncodedError) Unwrap() error { return e.Err }
+
+// AddEncoded adds the rows of another row group, given by the chunks of its columns, which are recoded side by side. After
+// an error, which is an *EncodedError, the open row group is void.
+func (g *Group) AddEncoded(rows int64, chunks []Encoded) error {
+	g.rows += rows
+	var all errgroup.Group
+	for i, c := range g.columns {
+		all.Go(func() error {
+			before := c.rows
+			err := c.AddEncoded(chunks[i])
+			if err == nil && c.rows-before != rows {
+				err = fmt.Errorf("%d values in %d rows", c.rows-before, rows)
+			}
+			if err != nil {
+				return &EncodedError{i, err}
+			}
+			return nil
+		})
+	}
+	return all.Wait()
 }
 
 // Rows is the number of rows in the open row group.

@@ -30,6 +30,12 @@ func (l *levels) add(arr arrow.Array, from, n int) {
 	if arr.NullN() > 0 && len(bitmap) > 0 {
 		nulls = n - bitutil.CountSetBits(bitmap, offset, n)
 	}
+	l.addBits(bitmap, offset, n, nulls)
+}
+
+// addBits adds the levels of n rows, some of them null if nulls is not 0: then a bitmap says from an offset on which are
+// not.
+func (l *levels) addBits(bitmap []byte, offset, n, nulls int) {
 	if nulls > 0 || l.valid != nil {
 		if l.valid == nil {
 			l.grow(l.rows)

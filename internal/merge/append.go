@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"tidemark/internal/deltalog"
+	"tidemark/internal/parquetfile"
 	"tidemark/internal/schema"
 	"tidemark/internal/shardmanifest"
 )
@@ -17,12 +18,13 @@ type appendJob struct {
 	*attempt
 	numbers *numbers
 	take    []backlog
+	layout  *parquetfile.Layout // of the table's columns; nil if they cannot be recoded
 }
 
 func (j *appendJob) backlogs() []backlog { return j.take }
 
 func (j *appendJob) with(take []backlog) job {
-	return &appendJob{attempt: j.attempt, numbers: j.numbers, take: take}
+	return &appendJob{attempt: j.attempt, numbers: j.numbers, take: take, layout: j.layout}
 }
 
 // origin is the generation that a source reads.
@@ -31,13 +33,51 @@ type origin struct {
 	generation shardmanifest.Generation
 }
 
+// portion is some rows of a generation: decoded, in the table's schema, or a row group as the file holds it.
+type portion struct {
+	rows arrow.Record
+	raw  *parquetfile.RawRowGroup
+}
+
+func (p portion) release() {
+	if p.rows != nil {
+		p.rows.Release()
+	}
+}
+
+// portions gives the rows of a generation. A file of exactly the table's columns that a Tidemark writer has written, which
+// its checksum proves, is not decoded.
+func (j *appendJob) portions(g shardmanifest.Generation) source[portion] {
+	return func(ctx context.Context, give func(portion) error) error {
+		r, err := j.openGeneration(ctx, g)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if g.XXH3 == "" || !j.layout.Recodes(r) {
+			return j.project(ctx, r, func(rows arrow.Record) error { return give(portion{rows: rows}) })
+		}
+		for i, group := range r.RowGroups() {
+			raw, err := r.FetchRowGroup(ctx, i)
+			if err != nil {
+				return err
+			}
+			j.meter.add(Progress{RowsRead: group.Rows})
+			if err := give(portion{raw: raw}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 func (j *appendJob) run(ctx context.Context) (result, error) {
-	var sources []source[arrow.Record]
+	var sources []source[portion]
 	var origins []origin
 	for _, b := range j.take {
 		for _, g := range b.generations {
 			if g.Rows > 0 {
-				sources = append(sources, j.records(g))
+				sources = append(sources, j.portions(g))
 				origins = append(origins, origin{b.shard, g})
 			}
 		}
@@ -56,13 +96,13 @@ func (j *appendJob) run(ctx context.Context) (result, error) {
 // pack writes what the sources give. When a generation turns out to be unusable nothing more is written, because its
 // rows may be in the open file already; the rest is only read, so that one pass finds everything that has to be left
 // out of the next.
-func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[arrow.Record], origins []origin) error {
-	feed := startAhead(ctx, sources, j.Lanes, arrow.Record.Release)
+func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[portion], origins []origin) error {
+	feed := startAhead(ctx, sources, j.Lanes, portion.release)
 	defer feed.stop()
 	var found stops
 	for i := 0; feed.nextSource(); i++ {
 		for {
-			rec, err := feed.next(ctx)
+			got, err := feed.next(ctx)
 			if errors.Is(err, io.EOF) {
 				break
 			}
@@ -74,11 +114,12 @@ func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[arrow.
 				break
 			}
 			if found == nil {
-				err = p.write(ctx, sorted{rows: rec})
+				err = p.add(ctx, got)
 			}
-			rec.Release()
+			got.release()
 			var refused *schema.ValueError
-			if errors.As(err, &refused) { // the rows do not fit any file of ours
+			var damaged *parquetfile.FileError
+			if errors.As(err, &refused) || errors.As(err, &damaged) { // the rows do not fit any file of ours
 				err = j.failed(origins[i].shard, origins[i].generation.Number, err)
 			}
 			if err != nil && !found.add(err) {
@@ -90,6 +131,14 @@ func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[arrow.
 		return found
 	}
 	return nil
+}
+
+// add appends a portion of an append table.
+func (p *packer) add(ctx context.Context, got portion) error {
+	if got.raw == nil {
+		return p.write(ctx, sorted{rows: got.rows})
+	}
+	return p.put(ctx, sorted{}, got.raw.Rows(), func(w *parquetfile.Writer) error { return w.Recode(got.raw) })
 }
 
 // result is what a job has written and what it has merged by that.

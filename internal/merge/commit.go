@@ -58,8 +58,12 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 	if x.table.Mode == table.Append {
 		pieces := spans(plan, x.Lanes, a.target)
 		numbers := x.fileNumbers(len(pieces))
+		layout, err := parquetfile.LayoutOf(a.shape.arrow)
+		if err != nil {
+			return nil, nil, err
+		}
 		for i, s := range pieces {
-			jobs = append(jobs, &appendJob{attempt: a, numbers: numbers[i], take: s})
+			jobs = append(jobs, &appendJob{attempt: a, numbers: numbers[i], take: s, layout: layout})
 		}
 	} else {
 		bases, err := basesOf(x.table.Snapshot)

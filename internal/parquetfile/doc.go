@@ -8,6 +8,8 @@
 //     raised above, times are rounded outwards to the milliseconds that Delta writes;
 //   - text is UTF-8 and columns that may not be null have no nulls; a record that breaks this is refused whole, with
 //     column and row, and the file stays good;
+//   - row groups of other files are taken up as they are (CopyRowGroup) or recoded page by page (Recode), with the rows and
+//     statistics that decoding and writing them would give, or with fewer statistics;
 //   - at most one row group is in memory, and a row group holds a bounded number of rows, encoded and raw bytes.
 //
 // The Reader guarantees:

@@ -34,6 +34,7 @@ type page struct {
 	compressed   int
 	uncompressed int
 	values       int64
+	encoding     int64 // of the values; 0, plain, if the header does not say
 }
 
 // scanPages walks the page headers of a column chunk and checks that what they claim fits the chunk. It reads no page.
@@ -77,12 +78,17 @@ func scanHeader(chunk []byte, at int) (page, error) {
 		case id == 3 && typ == thriftI32:
 			compressed, err = c.integer()
 		case (id == 5 || id == 7 || id == 8) && typ == thriftStruct: // of data, dictionary, data v2
+			dataOrDictionary := id != 8
 			err = c.fields(func(id int64, typ byte) (bool, error) {
-				if id != 1 || typ != thriftI32 {
+				var err error
+				switch {
+				case id == 1 && typ == thriftI32:
+					p.values, err = c.integer()
+				case id == 2 && typ == thriftI32 && dataOrDictionary:
+					p.encoding, err = c.integer()
+				default:
 					return false, nil
 				}
-				var err error
-				p.values, err = c.integer()
 				return true, err
 			})
 		default:

@@ -53,9 +53,11 @@ func rowGroupsOf(meta *metadata.FileMetaData) []RowGroup {
 
 // RawRowGroup is a row group as the file holds it.
 type RawRowGroup struct {
+	path   string
 	meta   *metadata.FileMetaData
 	index  int
 	chunks [][]byte // by column
+	pages  [][]page // of each
 	keys   keyRange
 }
 
@@ -65,7 +67,7 @@ func (g *RawRowGroup) Rows() int64 { return g.meta.RowGroups[g.index].NumRows }
 // FetchRowGroup reads a row group without decoding it. Page headers that contradict the footer are a *FileError. It may be
 // called beside Next.
 func (r *Reader) FetchRowGroup(ctx context.Context, index int) (*RawRowGroup, error) {
-	g := &RawRowGroup{meta: r.meta, index: index, keys: keyRange{r.groups[index].First, r.groups[index].Last}}
+	g := &RawRowGroup{path: r.source.key, meta: r.meta, index: index, keys: keyRange{r.groups[index].First, r.groups[index].Last}}
 	spans, err := chunkSpans(r.meta.RowGroup(index))
 	if err != nil {
 		return nil, &FileError{r.source.key, index, "", err}
@@ -80,12 +82,14 @@ func (r *Reader) FetchRowGroup(ctx context.Context, index int) (*RawRowGroup, er
 	for i, chunk := range g.chunks {
 		column := r.meta.Schema.Column(i)
 		about, err := r.meta.RowGroup(index).ColumnChunk(i)
+		var pages []page
 		if err == nil {
-			_, err = scanPages(chunk, about, column.PhysicalType())
+			pages, err = scanPages(chunk, about, column.PhysicalType())
 		}
 		if err != nil {
 			return nil, &FileError{r.source.key, index, column.Path(), err}
 		}
+		g.pages = append(g.pages, pages)
 	}
 	return g, nil
 }

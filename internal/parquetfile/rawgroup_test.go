@@ -172,8 +172,8 @@ func keysOf(r *parquetfile.Reader) (out []keyPair) {
 	return out
 }
 
-// rowsByArrow reads a file with arrow-go's own reader, as an oracle.
-func rowsByArrow(t testing.TB, body []byte) int64 {
+// tableByArrow reads a file with arrow-go's own reader, as an oracle.
+func tableByArrow(t testing.TB, body []byte) arrow.Table {
 	t.Helper()
 	f, err := file.NewParquetReader(bytes.NewReader(body))
 	if err != nil {
@@ -188,8 +188,27 @@ func rowsByArrow(t testing.TB, body []byte) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return table
+}
+
+func rowsByArrow(t testing.TB, body []byte) int64 {
+	t.Helper()
+	table := tableByArrow(t, body)
 	defer table.Release()
 	return table.NumRows()
+}
+
+// arrowRows are the rows that arrow-go reads.
+func arrowRows(t testing.TB, body []byte) (rows []string) {
+	t.Helper()
+	table := tableByArrow(t, body)
+	defer table.Release()
+	r := array.NewTableReader(table, 1<<20)
+	defer r.Release()
+	for r.Next() {
+		rows = append(rows, columnstest.Rows(r.Record())...)
+	}
+	return rows
 }
 
 func TestOnlyRowGroupsOfExactlyTheSameColumnsAreTaken(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+	pqschema "github.com/apache/arrow/go/v17/parquet/schema"
 
 	"tidemark/internal/columnchunk"
 )
@@ -31,15 +33,11 @@ func newRowGroups(s *arrow.Schema, out *sink, mem memory.Allocator) (rowGroups, 
 			return &nestedRowGroups{file: file}, err
 		}
 	}
-	stored, err := pqarrow.ToParquet(s, props, arrowProps)
+	stored, columns, err := flatColumns(s, props, arrowProps)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := out.Write(magic); err != nil {
-		return nil, err
-	}
-	columns, err := metadata.NewFileMetadataBuilder(stored, props, nil).Finish()
-	if err != nil {
 		return nil, err
 	}
 	return &flatRowGroups{
@@ -47,6 +45,16 @@ func newRowGroups(s *arrow.Schema, out *sink, mem memory.Allocator) (rowGroups, 
 		group:  columnchunk.NewGroup(s, columnchunk.Options{PageBytes: pageBytes, DictionaryBytes: pageBytes, Compress: compressPage}),
 		footer: metadata.NewFileMetadataBuilder(stored, props, metadata.NewKeyValueMetadata()),
 	}, nil
+}
+
+// flatColumns are flat columns as Parquet has them, alone and as the footer of a file without rows.
+func flatColumns(s *arrow.Schema, props *parquet.WriterProperties, arrowProps pqarrow.ArrowWriterProperties) (*pqschema.Schema, *metadata.FileMetaData, error) {
+	stored, err := pqarrow.ToParquet(s, props, arrowProps)
+	if err != nil {
+		return nil, nil, err
+	}
+	columns, err := metadata.NewFileMetadataBuilder(stored, props, nil).Finish()
+	return stored, columns, err
 }
 
 // compressPage compresses plain values with less effort: searching random bits longer finds nothing, and the files even
