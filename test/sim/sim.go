@@ -23,7 +23,9 @@ import (
 	"tidemark/internal/executor"
 	"tidemark/internal/maintain"
 	"tidemark/internal/master"
+	"tidemark/internal/merge"
 	"tidemark/internal/objstore"
+	"tidemark/internal/random"
 	"tidemark/test/sim/simetcd"
 )
 
@@ -429,7 +431,7 @@ func (s *sim) executorMain(p *process) error {
 	return e.Run(p.ctx, nil)
 }
 
-// janitorMain cleans up and writes checkpoints without a turn, whenever it likes, as an executor does that has lost its
+// janitorMain cleans up, compacts and writes checkpoints without a turn, whenever it likes, as an executor does that has lost its
 // turns and does not know it yet.
 func (s *sim) janitorMain(p *process) error {
 	r := rand.New(s.world.draw(fmt.Sprintf("%s life %d", p.name, p.life)))
@@ -439,9 +441,14 @@ func (s *sim) janitorMain(p *process) error {
 			return nil
 		}
 		t := s.world.plan.tables[r.IntN(len(s.world.plan.tables))]
-		if r.IntN(3) == 0 {
+		switch r.IntN(4) {
+		case 0:
 			_, _ = maintain.Checkpoint(p.ctx, d, t.name)
-		} else {
+		case 1:
+			_, _ = merge.Compact(p.ctx, merge.Deps{
+				Store: d.Store, Clock: d.Clock, Random: d.Random, Mem: memory.DefaultAllocator, Log: d.Log,
+			}, merge.CompactRequest{Table: t.name, Execution: random.ID(p.random), Budget: executor.MemoryMin})
+		default:
 			_, _ = maintain.Cleanup(p.ctx, d, t.name)
 		}
 	}
