@@ -3,6 +3,9 @@ package maintain
 import (
 	"context"
 	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"tidemark/internal/table"
 )
@@ -35,12 +38,14 @@ func Cleanup(ctx context.Context, d Deps, name string) (Report, error) {
 }
 
 func (r *Report) apply(ctx context.Context, d Deps, t *table.Table, p Plan) error {
-	for _, trim := range p.Trims {
-		if _, err := chain(d, t, trim.Shard).Trim(ctx, trim.Through); err != nil {
-			return err
-		}
+	if err := sideBySide(ctx, p.Trims, func(ctx context.Context, trim Trim) error {
+		_, err := chain(d, t, trim.Shard).Trim(ctx, trim.Through)
+		return err
+	}, func(trim Trim) {
 		r.GenerationsTrimmed += trim.Generations
 		d.progress()
+	}); err != nil {
+		return err
 	}
 	if err := r.delete(ctx, d, p.Deletions); err != nil {
 		return err
@@ -51,15 +56,39 @@ func (r *Report) apply(ctx context.Context, d Deps, t *table.Table, p Plan) erro
 }
 
 func (r *Report) delete(ctx context.Context, d Deps, deletions []Deletion) error {
-	for _, one := range deletions {
+	return sideBySide(ctx, deletions, func(ctx context.Context, one Deletion) error {
 		if err := d.Store.Delete(ctx, one.Key); err != nil {
 			return fmt.Errorf("delete %s: %w", one.Key, err)
 		}
+		return nil
+	}, func(one Deletion) {
 		r.ObjectsDeleted[one.Kind]++
 		r.BytesDeleted += one.Bytes
 		d.progress()
+	})
+}
+
+// sideBySide does something with every item, several at once, and notes one after the other what is done. After the first
+// error no more is begun.
+func sideBySide[T any](ctx context.Context, items []T, do func(context.Context, T) error, done func(T)) error {
+	var mu sync.Mutex // held by done
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(requestsAtOnce)
+	for _, item := range items {
+		if gctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if err := do(ctx, item); err != nil { // what is under way is not cancelled: it may well be done
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done(item)
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 // Checkpoint writes the checkpoint of the table's newest version, unless it is there.

@@ -16,13 +16,17 @@ import (
 // 100 requests a second this is about two minutes.
 const deletionsMax = 10_000
 
+// requestsAtOnce is how many shards are planned, manifests shortened, or objects deleted side by side: enough that a table of
+// a thousand shards is planned in seconds on a store that answers in 20 ms, and few beside what merges send.
+const requestsAtOnce = 16
+
 // Deps are what maintenance works with. Store is the scope of the execution. Log and Progress may be nil.
 type Deps struct {
 	Store  objstore.Store
 	Clock  clock.Clock
 	Random random.Source
 	Log    hclog.Logger
-	// Progress is called after every piece of completed work.
+	// Progress is called after every piece of completed work, one call after the other.
 	Progress func()
 }
 

@@ -18,9 +18,10 @@ const (
 // looks is how many snapshots in a row, loaded after a manifest, must show a mark below it before it counts as regressed.
 const looks = 2
 
-// planShards plans every shard of the table's present life. The marks come from a snapshot that was loaded before the
-// manifests are read; a mark that is too old trims less, never too much.
+// planShards plans every shard of the table's present life, several at once. The marks come from a snapshot that was loaded
+// before the manifests are read; a mark that is too old trims less, never too much.
 func planShards(ctx context.Context, d Deps, t *table.Table, p *Plan) error {
+	var manifests []*shardmanifest.Manifest
 	for m, err := range shardmanifest.ListLatest(ctx, d.Store, t.Name, t.ID, nil) {
 		var one *shardmanifest.ShardError
 		if errors.As(err, &one) {
@@ -30,25 +31,22 @@ func planShards(ctx context.Context, d Deps, t *table.Table, p *Plan) error {
 		if err != nil {
 			return err
 		}
-		mark := t.Mark(m.Shard)
-		for range looks {
-			if mark >= m.TrimmedThrough {
-				break
-			}
-			if mark, err = lookAgain(ctx, t, m.Shard); err != nil {
-				return err
-			}
-		}
-		if mark < m.TrimmedThrough {
-			p.Skipped = append(p.Skipped, Skipped{m.Shard, CodeMarkRegressed, fmt.Sprintf(
-				"the Delta log says that generations up to %d are merged, and those up to %d were trimmed as merged; "+
-					"somebody expired transactions or replaced the log", mark, m.TrimmedThrough)})
-			continue
-		}
-		if err := planShard(ctx, d, t, m, mark, p); err != nil {
-			return err
-		}
-		d.progress()
+		manifests = append(manifests, m)
+	}
+	plans := make([]Plan, len(manifests))
+	indexes := make([]int, len(manifests))
+	for i := range indexes {
+		indexes[i] = i
+	}
+	if err := sideBySide(ctx, indexes, func(ctx context.Context, i int) error {
+		return planShard(ctx, d, t, manifests[i], &plans[i])
+	}, func(int) { d.progress() }); err != nil {
+		return err
+	}
+	for _, one := range plans { // in the order of the shards
+		p.Skipped = append(p.Skipped, one.Skipped...)
+		p.Trims = append(p.Trims, one.Trims...)
+		p.Deletions = append(p.Deletions, one.Deletions...)
 	}
 	return nil
 }
@@ -65,7 +63,23 @@ func lookAgain(ctx context.Context, t *table.Table, shard string) (uint64, error
 	return uint64(max(0, snapshot.Mark(shard))), nil
 }
 
-func planShard(ctx context.Context, d Deps, t *table.Table, m *shardmanifest.Manifest, mark uint64, p *Plan) error {
+// planShard plans one shard.
+func planShard(ctx context.Context, d Deps, t *table.Table, m *shardmanifest.Manifest, p *Plan) (err error) {
+	mark := t.Mark(m.Shard)
+	for range looks {
+		if mark >= m.TrimmedThrough {
+			break
+		}
+		if mark, err = lookAgain(ctx, t, m.Shard); err != nil {
+			return err
+		}
+	}
+	if mark < m.TrimmedThrough {
+		p.Skipped = append(p.Skipped, Skipped{m.Shard, CodeMarkRegressed, fmt.Sprintf(
+			"the Delta log says that generations up to %d are merged, and those up to %d were trimmed as merged; "+
+				"somebody expired transactions or replaced the log", mark, m.TrimmedThrough)})
+		return nil
+	}
 	if n := m.Mergeable(mark); n > 0 {
 		through := m.Generations[n-1]
 		p.Trims = append(p.Trims, Trim{Shard: m.Shard, Through: through.Number, Generations: n, Bytes: through.CumBytes - m.TrimmedBytes})
