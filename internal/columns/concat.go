@@ -27,21 +27,59 @@ type Run struct {
 // Concat assembles a record of the given schema from runs of rows, in order. Columns are matched by position and must
 // have equal types. A run may be empty; no runs give an empty record.
 func Concat(mem memory.Allocator, schema *arrow.Schema, runs []Run) (arrow.Record, error) {
-	rows, err := countRows(schema, runs)
-	if err != nil {
-		return nil, err
+	var sources []arrow.Record
+	at := map[arrow.Record]int32{}
+	ranges := make([]Range, len(runs))
+	for i, run := range runs {
+		n, ok := at[run.Source]
+		if !ok {
+			n = int32(len(sources))
+			at[run.Source], sources = n, append(sources, run.Source)
+		}
+		if run.From < 0 || run.N < 0 || int64(run.From)+int64(run.N) > run.Source.NumRows() {
+			return nil, outside(run.From, run.N, run.Source.NumRows())
+		}
+		ranges[i] = Range{n, int32(run.From), int32(run.N)}
+	}
+	return Splice(mem, schema, sources, ranges)
+}
+
+// Range is N rows of one of several sources, from row From on. It has no pointers: a merge makes millions of them, which
+// the garbage collector would otherwise look through again and again.
+type Range struct{ Source, From, N int32 }
+
+func outside(from, n int, rows int64) error {
+	return fmt.Errorf("run of %d rows from row %d in a record of %d rows", n, from, rows)
+}
+
+// Splice is Concat for runs of few sources.
+func Splice(mem memory.Allocator, schema *arrow.Schema, sources []arrow.Record, ranges []Range) (arrow.Record, error) {
+	for _, source := range sources {
+		if int(source.NumCols()) != schema.NumFields() {
+			return nil, fmt.Errorf("record of %d columns where the schema has %d", source.NumCols(), schema.NumFields())
+		}
+		for i, column := range source.Columns() {
+			if !sameLayout(column.DataType(), schema.Field(i).Type) {
+				return nil, fmt.Errorf("column %q is %s where the schema says %s",
+					schema.Field(i).Name, column.DataType(), schema.Field(i).Type)
+			}
+		}
+	}
+	rows := 0
+	for _, r := range ranges {
+		if r.From < 0 || r.N < 0 || int64(r.From)+int64(r.N) > sources[r.Source].NumRows() {
+			return nil, outside(int(r.From), int(r.N), sources[r.Source].NumRows())
+		}
+		rows += int(r.N)
 	}
 	out := make([]arrow.Array, 0, schema.NumFields())
 	defer func() { releaseAll(out) }()
-	pieces := make([]piece, 0, len(runs))
+	arrays := make([]arrow.Array, len(sources))
 	for i, field := range schema.Fields() {
-		pieces = pieces[:0]
-		for _, run := range runs {
-			if run.N > 0 {
-				pieces = append(pieces, piece{run.Source.Column(i), run.From, run.N})
-			}
+		for j, source := range sources {
+			arrays[j] = source.Column(i)
 		}
-		column, err := splice(mem, field.Type, pieces, rows)
+		column, err := splice(mem, field.Type, pieces{arrays, ranges}, rows)
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", field.Name, err)
 		}
@@ -50,53 +88,28 @@ func Concat(mem memory.Allocator, schema *arrow.Schema, runs []Run) (arrow.Recor
 	return array.NewRecord(schema, out, int64(rows)), nil
 }
 
-func countRows(schema *arrow.Schema, runs []Run) (int, error) {
-	rows := 0
-	checked := map[arrow.Record]bool{} // a merge alternates between few sources over many runs
-	for _, run := range runs {
-		if run.From < 0 || run.N < 0 || int64(run.From)+int64(run.N) > run.Source.NumRows() {
-			return 0, fmt.Errorf("run of %d rows from row %d in a record of %d rows", run.N, run.From, run.Source.NumRows())
-		}
-		rows += run.N
-		if checked[run.Source] {
-			continue
-		}
-		checked[run.Source] = true
-		if int(run.Source.NumCols()) != schema.NumFields() {
-			return 0, fmt.Errorf("record of %d columns where the schema has %d", run.Source.NumCols(), schema.NumFields())
-		}
-		for i, column := range run.Source.Columns() {
-			if !sameLayout(column.DataType(), schema.Field(i).Type) {
-				return 0, fmt.Errorf("column %q is %s where the schema says %s",
-					schema.Field(i).Name, column.DataType(), schema.Field(i).Type)
-			}
-		}
-	}
-	return rows, nil
-}
-
-// piece is n values of an array, starting at value from.
-type piece struct {
-	source  arrow.Array
-	from, n int
+// pieces are ranges of arrays.
+type pieces struct {
+	sources []arrow.Array
+	ranges  []Range
 }
 
 // splice builds one array of n values in all from pieces.
-func splice(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) (arrow.Array, error) {
+func splice(mem memory.Allocator, dt arrow.DataType, p pieces, n int) (arrow.Array, error) {
 	switch dt := dt.(type) {
 	case *arrow.BooleanType:
-		return spliceBits(mem, dt, pieces, n), nil
+		return spliceBits(mem, dt, p, n), nil
 	case *arrow.StringType, *arrow.BinaryType:
-		return spliceBytes(mem, dt, pieces, n)
+		return spliceBytes(mem, dt, p, n)
 	case *arrow.StructType:
-		return spliceStruct(mem, dt, pieces, n)
+		return spliceStruct(mem, dt, p, n)
 	case *arrow.ListType:
-		return spliceList(mem, dt, dt.Elem(), pieces, n)
+		return spliceList(mem, dt, dt.Elem(), p, n)
 	case *arrow.MapType:
-		return spliceList(mem, dt, dt.Elem(), pieces, n)
+		return spliceList(mem, dt, dt.Elem(), p, n)
 	case arrow.FixedWidthDataType:
 		if width := fixedWidth(dt); width > 0 {
-			return spliceFixed(mem, dt, width, pieces, n), nil
+			return spliceFixed(mem, dt, width, p, n), nil
 		}
 	}
 	return nil, unsupported(dt)
@@ -118,28 +131,29 @@ func fixedWidth(dt arrow.FixedWidthDataType) int {
 }
 
 // spliceValidity returns the validity bitmap of the pieces and the number of nulls; the bitmap is nil if there are none.
-func spliceValidity(mem memory.Allocator, pieces []piece, n int) (*memory.Buffer, int) {
+func spliceValidity(mem memory.Allocator, p pieces, n int) (*memory.Buffer, int) {
+	bits := make([][]byte, len(p.sources)) // nil: no nulls
+	offsets := make([]int, len(p.sources))
 	anyNull := false
-	for _, p := range pieces {
-		if p.source.NullN() > 0 {
-			anyNull = true
-			break
+	for i, source := range p.sources {
+		if b := source.NullBitmapBytes(); source.NullN() > 0 && len(b) > 0 {
+			bits[i], offsets[i], anyNull = b, source.Data().Offset(), true
 		}
 	}
 	if !anyNull {
 		return nil, 0
 	}
 	bitmap := NewBuffer(mem, int(bitutil.BytesForBits(int64(n))))
-	at := 0
-	for _, p := range pieces {
-		if bits := p.source.NullBitmapBytes(); p.source.NullN() > 0 && len(bits) > 0 {
-			copyBits(bitmap.Bytes(), at, bits, p.source.Data().Offset()+p.from, p.n)
+	out, at := bitmap.Bytes(), 0
+	for _, r := range p.ranges {
+		if b := bits[r.Source]; b != nil {
+			copyBits(out, at, b, offsets[r.Source]+int(r.From), int(r.N))
 		} else {
-			setBits(bitmap.Bytes(), at, p.n)
+			setBits(out, at, int(r.N))
 		}
-		at += p.n
+		at += int(r.N)
 	}
-	nulls := n - bitutil.CountSetBits(bitmap.Bytes(), 0, n)
+	nulls := n - bitutil.CountSetBits(out, 0, n)
 	if nulls == 0 {
 		bitmap.Release()
 		return nil, 0
@@ -147,70 +161,92 @@ func spliceValidity(mem memory.Allocator, pieces []piece, n int) (*memory.Buffer
 	return bitmap, nulls
 }
 
-func spliceFixed(mem memory.Allocator, dt arrow.DataType, width int, pieces []piece, n int) arrow.Array {
-	validity, nulls := spliceValidity(mem, pieces, n)
+func spliceFixed(mem memory.Allocator, dt arrow.DataType, width int, p pieces, n int) arrow.Array {
+	validity, nulls := spliceValidity(mem, p, n)
 	values := NewBuffer(mem, n*width)
-	out := values.Bytes()
-	for _, p := range pieces {
-		if buf := p.source.Data().Buffers()[1]; buf != nil {
-			start := (p.source.Data().Offset() + p.from) * width
-			copy(out[:p.n*width], buf.Bytes()[start:])
+	from := make([][]byte, len(p.sources)) // nil: a source without values
+	for i, source := range p.sources {
+		if buf := source.Data().Buffers()[1]; buf != nil {
+			from[i] = buf.Bytes()[source.Data().Offset()*width:]
 		}
-		out = out[p.n*width:]
+	}
+	out := values.Bytes()
+	for _, r := range p.ranges {
+		src, start, size := from[r.Source], int(r.From)*width, int(r.N)*width
+		switch {
+		case src == nil:
+		case size == 8: // a single value, as they are in a merge of many changes
+			*(*[8]byte)(out) = *(*[8]byte)(src[start:])
+		case size == 4:
+			*(*[4]byte)(out) = *(*[4]byte)(src[start:])
+		default:
+			copy(out[:size], src[start:])
+		}
+		out = out[size:]
 	}
 	return Make(dt, n, nulls, nil, validity, values)
 }
 
-func spliceBits(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) arrow.Array {
-	validity, nulls := spliceValidity(mem, pieces, n)
+func spliceBits(mem memory.Allocator, dt arrow.DataType, p pieces, n int) arrow.Array {
+	validity, nulls := spliceValidity(mem, p, n)
 	values := NewBuffer(mem, int(bitutil.BytesForBits(int64(n))))
 	at := 0
-	for _, p := range pieces {
-		if buf := p.source.Data().Buffers()[1]; buf != nil {
-			copyBits(values.Bytes(), at, buf.Bytes(), p.source.Data().Offset()+p.from, p.n)
+	for _, r := range p.ranges {
+		source := p.sources[r.Source]
+		if buf := source.Data().Buffers()[1]; buf != nil {
+			copyBits(values.Bytes(), at, buf.Bytes(), source.Data().Offset()+int(r.From), int(r.N))
 		}
-		at += p.n
+		at += int(r.N)
 	}
 	return Make(dt, n, nulls, nil, validity, values)
 }
 
-func spliceBytes(mem memory.Allocator, dt arrow.DataType, pieces []piece, n int) (arrow.Array, error) {
+func spliceBytes(mem memory.Allocator, dt arrow.DataType, p pieces, n int) (arrow.Array, error) {
+	offsetsOf := make([][]int32, len(p.sources))
+	valuesOf := make([][]byte, len(p.sources))
+	for i, source := range p.sources {
+		offsetsOf[i] = rawOffsets(source)
+		if buf := source.Data().Buffers()[2]; buf != nil {
+			valuesOf[i] = buf.Bytes()
+		}
+	}
 	total := int64(0)
-	for _, p := range pieces {
-		offsets := rawOffsets(p.source)
-		total += int64(offsets[p.from+p.n]) - int64(offsets[p.from])
+	for _, r := range p.ranges {
+		if r.N > 0 {
+			total += int64(offsetsOf[r.Source][r.From+r.N]) - int64(offsetsOf[r.Source][r.From])
+		}
 	}
 	if total > offsetMax {
 		return nil, ErrTooLarge
 	}
-	validity, nulls := spliceValidity(mem, pieces, n)
+	validity, nulls := spliceValidity(mem, p, n)
 	offsetBuf := NewBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
 	values := NewBuffer(mem, int(total))
-	offsets := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes())
+	offsets, out := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes()), values.Bytes()
 	row, at := 0, int32(0)
-	for _, p := range pieces {
-		src := rawOffsets(p.source)[p.from : p.from+p.n+1]
+	for _, r := range p.ranges {
+		if r.N == 0 {
+			continue
+		}
+		src := offsetsOf[r.Source][r.From : r.From+r.N+1]
 		shift := at - src[0]
-		dst := offsets[row : row+len(src)]
-		for i, o := range src {
+		dst := offsets[row+1 : row+len(src)]
+		for i, o := range src[1:] {
 			dst[i] = o + shift
 		}
-		if size := src[p.n] - src[0]; size > 0 {
-			copy(values.Bytes()[at:at+size], p.source.Data().Buffers()[2].Bytes()[src[0]:src[p.n]])
-			at += size
-		}
-		row += p.n
+		at += int32(copy(out[at:], valuesOf[r.Source][src[0]:src[r.N]]))
+		row += int(r.N)
 	}
 	return Make(dt, n, nulls, nil, validity, offsetBuf, values), nil
 }
 
-func spliceStruct(mem memory.Allocator, dt *arrow.StructType, pieces []piece, n int) (arrow.Array, error) {
+func spliceStruct(mem memory.Allocator, dt *arrow.StructType, p pieces, n int) (arrow.Array, error) {
 	children := make([]arrow.Array, 0, dt.NumFields())
 	defer func() { releaseAll(children) }()
-	below := make([]piece, len(pieces))
+	below := pieces{make([]arrow.Array, len(p.sources)), p.ranges}
 	for i, field := range dt.Fields() {
-		for j, p := range pieces {
-			below[j] = piece{p.source.(*array.Struct).Field(i), p.from, p.n}
+		for j, source := range p.sources {
+			below.sources[j] = source.(*array.Struct).Field(i)
 		}
 		child, err := splice(mem, field.Type, below, n)
 		if err != nil {
@@ -218,27 +254,30 @@ func spliceStruct(mem memory.Allocator, dt *arrow.StructType, pieces []piece, n 
 		}
 		children = append(children, child)
 	}
-	validity, nulls := spliceValidity(mem, pieces, n)
+	validity, nulls := spliceValidity(mem, p, n)
 	return Make(dt, n, nulls, children, validity), nil
 }
 
-func spliceList(mem memory.Allocator, dt, elem arrow.DataType, pieces []piece, n int) (arrow.Array, error) {
+func spliceList(mem memory.Allocator, dt, elem arrow.DataType, p pieces, n int) (arrow.Array, error) {
 	offsetBuf := NewBuffer(mem, arrow.Int32Traits.BytesRequired(n+1))
 	offsets := arrow.Int32Traits.CastFromBytes(offsetBuf.Bytes())
-	below := make([]piece, 0, len(pieces))
+	below := pieces{make([]arrow.Array, len(p.sources)), make([]Range, 0, len(p.ranges))}
+	for i, source := range p.sources {
+		below.sources[i] = listValues(source)
+	}
 	row, total := 0, int64(0)
-	for _, p := range pieces {
-		src := rawOffsets(p.source)
-		values := listValues(p.source)
-		hasNulls := p.source.NullN() > 0
-		for i := p.from; i < p.from+p.n; i++ {
+	for _, r := range p.ranges {
+		source := p.sources[r.Source]
+		src := rawOffsets(source)
+		hasNulls := source.NullN() > 0
+		for i := int(r.From); i < int(r.From+r.N); i++ {
 			offsets[row] = int32(total)
 			row++
-			size := int(src[i+1] - src[i])
-			if size == 0 || hasNulls && p.source.IsNull(i) {
+			size := src[i+1] - src[i]
+			if size == 0 || hasNulls && source.IsNull(i) {
 				continue
 			}
-			below = appendPiece(below, piece{values, int(src[i]), size})
+			below.ranges = appendRange(below.ranges, Range{r.Source, src[i], size})
 			total += int64(size)
 			if total > offsetMax {
 				offsetBuf.Release()
@@ -253,15 +292,15 @@ func spliceList(mem memory.Allocator, dt, elem arrow.DataType, pieces []piece, n
 		return nil, fmt.Errorf("element: %w", err)
 	}
 	defer child.Release()
-	validity, nulls := spliceValidity(mem, pieces, n)
+	validity, nulls := spliceValidity(mem, p, n)
 	return Make(dt, n, nulls, []arrow.Array{child}, validity, offsetBuf), nil
 }
 
-// appendPiece appends a piece, joining it to the last one if that ends where it starts.
-func appendPiece(pieces []piece, p piece) []piece {
-	if last := len(pieces) - 1; last >= 0 && pieces[last].source == p.source && pieces[last].from+pieces[last].n == p.from {
-		pieces[last].n += p.n
-		return pieces
+// appendRange appends a range, joining it to the last one if that ends where it starts.
+func appendRange(ranges []Range, r Range) []Range {
+	if last := len(ranges) - 1; last >= 0 && ranges[last].Source == r.Source && ranges[last].From+ranges[last].N == r.From {
+		ranges[last].N += r.N
+		return ranges
 	}
-	return append(pieces, p)
+	return append(ranges, r)
 }

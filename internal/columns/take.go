@@ -43,11 +43,11 @@ func TakeArray(mem memory.Allocator, arr arrow.Array, indices []int32) (arrow.Ar
 	case *arrow.StructType:
 		return takeStruct(mem, arr.(*array.Struct), dt, indices)
 	case *arrow.ListType, *arrow.MapType:
-		pieces := make([]piece, 0, len(indices))
+		ranges := make([]Range, 0, len(indices))
 		for _, i := range indices {
-			pieces = appendPiece(pieces, piece{arr, int(i), 1})
+			ranges = appendRange(ranges, Range{From: i, N: 1})
 		}
-		return splice(mem, dt, pieces, len(indices))
+		return splice(mem, dt, pieces{[]arrow.Array{arr}, ranges}, len(indices))
 	case arrow.FixedWidthDataType:
 		if width := fixedWidth(dt); width > 0 {
 			return takeFixed(mem, arr, width, indices), nil

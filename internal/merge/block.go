@@ -23,7 +23,7 @@ type block struct {
 	sequences rowkey.Keys
 	encoder   *rowkey.Encoder // of the sequence column; nil when the table has none, or once sequences holds them
 	size      int64           // bytes of rows and keys, about
-	pieces    int             // of the batch that a collector is gathering
+	place     int             // among the blocks of the batch that a collector is gathering, from 1; 0 if it is none of them
 	refs      int             // blocks change hands but are never shared between goroutines
 }
 

@@ -17,11 +17,8 @@ const (
 	piecesMax = batchRowsMax
 )
 
-// piece is a range of rows of one block.
-type piece struct {
-	block    *block
-	from, to int
-}
+// piece is a range of rows of one block, as columns.Splice takes it: its source is the block's place among those pending.
+type piece = columns.Range
 
 // sorted is a record of rows in key order, with the first and the last of its keys.
 type sorted struct {
@@ -34,9 +31,9 @@ type collector struct {
 	shape
 	held   int64 // most bytes of blocks that the pending pieces alone may keep alive
 	pieces []piece
+	blocks []*block // with pending pieces
 	rows   int
 	kept   int64 // bytes of blocks with pending pieces
-	runs   []columns.Run
 	give   func(context.Context, sorted) error // takes the record over
 }
 
@@ -57,18 +54,18 @@ func (c *collector) emit(ctx context.Context, b *block, from, to int) error {
 
 func (c *collector) add(b *block, from, to int) {
 	c.rows += to - from
-	if last := len(c.pieces) - 1; last >= 0 && c.pieces[last].block == b {
-		if c.pieces[last].to == from {
-			c.pieces[last].to = to
-			return
-		}
-	}
-	if b.pieces == 0 {
+	if b.place == 0 {
+		b.retain()
 		c.kept += b.size
+		c.blocks = append(c.blocks, b)
+		b.place = len(c.blocks)
 	}
-	b.pieces++
-	b.retain()
-	c.pieces = append(c.pieces, piece{b, from, to})
+	p := piece{Source: int32(b.place - 1), From: int32(from), N: int32(to - from)}
+	if last := len(c.pieces) - 1; last >= 0 && c.pieces[last].Source == p.Source && c.pieces[last].From+c.pieces[last].N == p.From {
+		c.pieces[last].N += p.N
+		return
+	}
+	c.pieces = append(c.pieces, p)
 }
 
 // flush splices what is pending and gives it away.
@@ -77,29 +74,29 @@ func (c *collector) flush(ctx context.Context) error {
 		return nil
 	}
 	defer c.drop()
-	return c.splice(ctx, c.pieces)
+	sources := make([]arrow.Record, len(c.blocks))
+	for i, b := range c.blocks {
+		sources[i] = b.rows
+	}
+	return c.splice(ctx, sources, c.pieces)
 }
 
 // splice makes one record of pieces, or several when a string column would not fit into one.
-func (c *collector) splice(ctx context.Context, pieces []piece) error {
+func (c *collector) splice(ctx context.Context, sources []arrow.Record, pieces []piece) error {
 	first, last := pieces[0], pieces[len(pieces)-1]
-	s := sorted{min: first.block.keys.At(first.from), max: last.block.keys.At(last.to - 1)}
+	s := sorted{min: c.blocks[first.Source].keys.At(int(first.From)), max: c.blocks[last.Source].keys.At(int(last.From + last.N - 1))}
 	if len(pieces) == 1 {
-		s.rows = first.block.rows.NewSlice(int64(first.from), int64(first.to))
+		s.rows = sources[first.Source].NewSlice(int64(first.From), int64(first.From+first.N))
 		return c.give(ctx, s)
 	}
-	c.runs = c.runs[:0]
-	for _, p := range pieces {
-		c.runs = append(c.runs, columns.Run{Source: p.block.rows, From: p.from, N: p.to - p.from})
-	}
 	var err error
-	s.rows, err = columns.Concat(c.mem, c.arrow, c.runs)
+	s.rows, err = columns.Splice(c.mem, c.arrow, sources, pieces)
 	if errors.Is(err, columns.ErrTooLarge) {
 		half := len(pieces) / 2
-		if err := c.splice(ctx, pieces[:half]); err != nil {
+		if err := c.splice(ctx, sources, pieces[:half]); err != nil {
 			return err
 		}
-		return c.splice(ctx, pieces[half:])
+		return c.splice(ctx, sources, pieces[half:])
 	}
 	if err != nil {
 		return err
@@ -109,10 +106,10 @@ func (c *collector) splice(ctx context.Context, pieces []piece) error {
 
 // drop forgets what is pending.
 func (c *collector) drop() {
-	for i, p := range c.pieces {
-		p.block.pieces = 0
-		p.block.release()
-		c.pieces[i] = piece{}
+	for i, b := range c.blocks {
+		b.place = 0
+		b.release()
+		c.blocks[i] = nil
 	}
-	c.pieces, c.rows, c.kept = c.pieces[:0], 0, 0
+	c.pieces, c.blocks, c.rows, c.kept = c.pieces[:0], c.blocks[:0], 0, 0
 }

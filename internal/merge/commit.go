@@ -78,12 +78,6 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 	a.lanes = lanes(x.req.Budget, min(x.Lanes, len(jobs)))
 	a.share = x.req.Budget / int64(a.lanes)
 	a.rowGroupBytes = min(max(a.share/16, rowGroupBytesMin), rowGroupBytesMax)
-	if x.table.Mode == table.Upsert {
-		a.rowGroupBytes = min(a.rowGroupBytes, rowGroupBytesUpsert)
-	}
-	if x.rowGroupBytes > 0 {
-		a.rowGroupBytes = x.rowGroupBytes
-	}
 	return a, jobs, nil
 }
 

@@ -26,9 +26,11 @@ const (
 	// read, and the most that a writer holds in memory.
 	rowGroupBytesMax = 32 << 20
 	rowGroupBytesMin = 1 << 20
-	// rowGroupBytesUpsert is the same for upsert tables: what a merge with few keys must decode and encode anew is whole
-	// row groups.
-	rowGroupBytesUpsert = 8 << 20
+	// rowGroupsBucket is into about how many row groups the files of a bucket are cut, between these bounds: what a merge
+	// with few keys must decode and encode anew is whole row groups, and readers pay for many small ones.
+	rowGroupsBucket     = 16
+	bucketGroupBytesMin = 2 << 20
+	bucketGroupBytesMax = 8 << 20
 	// ownTablesBytes bounds the snapshot that an execution keeps for itself if it was given no cache.
 	ownTablesBytes = 64 << 20
 )

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -61,8 +62,10 @@ type packer struct {
 	*attempt
 	numbers *numbers
 	bucket  string // of an upsert table; empty for an append table
-	open    *openFile
-	adds    []deltalog.Add
+	// groupBytes is the size at which a row group ends; 0 is the attempt's.
+	groupBytes int64
+	open       *openFile
+	adds       []deltalog.Add
 }
 
 // openFile is a file being written.
@@ -113,7 +116,7 @@ func (p *packer) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options := parquetfile.WriterOptions{Mem: p.shape.mem, RowGroupBytes: p.rowGroupBytes, IndexedColumns: p.indexedColumns}
+	options := parquetfile.WriterOptions{Mem: p.shape.mem, RowGroupBytes: cmp.Or(p.groupBytes, p.attempt.rowGroupBytes), IndexedColumns: p.indexedColumns}
 	var w *parquetfile.Writer
 	if p.bucket != "" {
 		options.Key, err = p.shape.rowKey()

@@ -20,7 +20,7 @@ import (
 // Row groups are decoded ahead of the merge, on the guess that the one after a touched one is touched too; a wrong guess
 // costs two batches. A file without an index, or of other columns than the table has now, is one part that is decoded.
 
-// smallGroup: an untouched row group below rowGroupBytes/smallGroup is decoded if rows are waiting right before it, so that
+// smallGroup: an untouched row group below this part of a full one is decoded if rows are waiting right before it, so that
 // row groups that were split by new rows do not stay small for ever.
 const smallGroup = 4
 
@@ -97,7 +97,7 @@ func (w *rewriting) untouched(p part) bool {
 	if first := w.merger.first(); first != nil && bytes.Compare(first, p.last) <= 0 {
 		return false
 	}
-	return p.bytes >= w.rowGroupBytes/smallGroup || w.collector.rows == 0 && !w.encoding
+	return p.bytes >= w.group/smallGroup || w.collector.rows == 0 && !w.encoding
 }
 
 // copy sends a part on as it is.

@@ -70,6 +70,18 @@ func (j *upsertJob) with(take []backlog) job {
 	return &upsertJob{attempt: j.attempt, numbers: j.numbers, take: take[0], base: j.base}
 }
 
+// groupBytes is the size at which row groups of the bucket's files end.
+func (j *upsertJob) groupBytes() int64 {
+	if j.Deps.rowGroupBytes > 0 {
+		return j.Deps.rowGroupBytes
+	}
+	bytes := j.take.bytes()
+	for _, f := range j.base {
+		bytes += f.add.Size
+	}
+	return min(max(bytes/rowGroupsBucket, bucketGroupBytesMin), bucketGroupBytesMax, j.attempt.rowGroupBytes)
+}
+
 // basesOf sorts a snapshot's files into buckets, each in key order.
 func basesOf(s *deltalog.Snapshot) (map[string][]baseFile, error) {
 	out := map[string][]baseFile{}
@@ -114,7 +126,7 @@ func (j *upsertJob) run(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	defer closeAll(open)
-	p := &packer{attempt: j.attempt, numbers: j.numbers, bucket: j.take.shard}
+	p := &packer{attempt: j.attempt, numbers: j.numbers, bucket: j.take.shard, groupBytes: j.groupBytes()}
 	defer p.abort(ctx)
 
 	var removes []deltalog.Add
@@ -198,7 +210,7 @@ func (j *upsertJob) open(ctx context.Context) (open []*input, err error) {
 // order merges the open generations into the base and sends what comes out. It returns the base files that were read,
 // and so are replaced.
 func (j *upsertJob) order(ctx context.Context, open []*input, messages chan<- message) ([]deltalog.Add, error) {
-	o := &ordering{upsertJob: j, messages: messages}
+	o := &ordering{upsertJob: j, messages: messages, group: j.groupBytes()}
 	o.collector = collector{shape: j.shape, held: j.share / 8, give: func(ctx context.Context, s sorted) error {
 		o.pending, o.encoding = true, true
 		return o.send(ctx, message{sorted: s})
@@ -243,8 +255,9 @@ type ordering struct {
 	merger    merger
 	collector collector
 	messages  chan<- message
-	pending   bool // rows were sent since the last cut
-	encoding  bool // the last that was sent were rows: they wait in an open row group
+	pending   bool  // rows were sent since the last cut
+	encoding  bool  // the last that was sent were rows: they wait in an open row group
+	group     int64 // bytes at which a row group ends
 	removes   []deltalog.Add
 }
 
