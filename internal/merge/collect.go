@@ -33,7 +33,7 @@ type collector struct {
 	pieces []piece
 	blocks []*block // with pending pieces
 	rows   int
-	kept   int64 // bytes of blocks with pending pieces
+	kept   int64                               // bytes of blocks with pending pieces
 	give   func(context.Context, sorted) error // takes the record over
 }
 
