@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -187,4 +188,64 @@ func TestEveryChunkCarriesTheFence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever became of each txn, a batch that is written again until it succeeds leaves what one that succeeded at once does.
+// Meanwhile every record is as it was before or as it shall be.
+func TestABatchThatHalfSucceededIsCompletedByItsRepetition(t *testing.T) {
+	client := etcdtest.Start(t)
+	round := 0
+	rapid.Check(t, func(t *rapid.T) {
+		round++
+		n := rapid.SampledFrom([]int{1, 100, 101, 129, 350}).Draw(t, "operations")
+		key := func(i int) string { return fmt.Sprintf("%d/%04d", round, i) }
+		want := map[string]string{}
+		var before, ops []clientv3.Op
+		for i := range n {
+			before = append(before, clientv3.OpPut(key(i), "old"))
+			if i%3 == 0 {
+				ops = append(ops, clientv3.OpDelete(key(i)))
+				continue
+			}
+			ops = append(ops, clientv3.OpPut(key(i), "new"))
+			want[key(i)] = "new"
+		}
+		if _, err := WriteChunks(context.Background(), client, nil, before); err != nil {
+			t.Fatal(err)
+		}
+		kv := etcdtest.NewFaultyKV(client)
+		kv.Next(rapid.SliceOfN(rapid.SampledFrom([]etcdtest.Fault{etcdtest.None, etcdtest.LoseAnswer, etcdtest.LoseRequest}), 0, 6).Draw(t, "faults")...)
+		standing := func() map[string]string {
+			all := map[string]string{}
+			if _, err := ReadPages(context.Background(), client, fmt.Sprintf("%d/", round), func(page []*mvccpb.KeyValue) error {
+				for _, kv := range page {
+					all[string(kv.Key)] = string(kv.Value)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		for attempt := 0; ; attempt++ {
+			written, err := WriteChunks(context.Background(), kv, nil, ops)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, ErrUnknown) || written%ChunkOps != 0 || attempt > 6 {
+				t.Fatalf("attempt %d: %d written, %v", attempt, written, err)
+			}
+			now := standing()
+			for i := range n {
+				value, there := now[key(i)]
+				done := there == (i%3 != 0) && value != "old"
+				if i < written && !done || !done && value != "old" {
+					t.Fatalf("record %d is %q though %d are said to be written", i, value, written)
+				}
+			}
+		}
+		if got := standing(); !maps.Equal(got, want) {
+			t.Fatalf("%d records, want %d", len(got), len(want))
+		}
+	})
 }
