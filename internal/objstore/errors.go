@@ -40,6 +40,7 @@ const (
 	OpDelete         = "delete"
 	OpCreate         = "create"
 	OpWrite          = "write"
+	OpCopyRange      = "copy-range"
 	OpComplete       = "complete"
 	OpAbort          = "abort"
 	opOpen           = "open"

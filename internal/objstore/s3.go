@@ -236,7 +236,7 @@ func (s *S3) head(ctx context.Context, key string, full *string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Key: key, Size: aws.ToInt64(out.ContentLength), ETag: aws.ToString(out.ETag), Modified: aws.ToTime(out.LastModified)}, nil
+	return Info{Key: key, Size: aws.ToInt64(out.ContentLength), ETag: aws.ToString(out.ETag), Modified: aws.ToTime(out.LastModified), Vouched: true}, nil
 }
 
 // List implements [Store].

@@ -35,10 +35,12 @@ type s3Upload struct {
 	spare   []byte // buffer that is not in use
 	size    int64
 	id      *string // of the multipart upload, once there is one
-	parts   []types.CompletedPart
-	sending chan sentPart // holds the result of the part under way; nil without one
-	failed  error         // sticky
-	ended   bool
+	// checksum is that of its parts; none if it began with a copy.
+	checksum types.ChecksumAlgorithm
+	parts    []types.CompletedPart
+	sending  chan sentPart // holds the result of the part under way; nil without one
+	failed   error         // sticky
+	ended    bool
 }
 
 type sentPart struct {
@@ -65,7 +67,7 @@ func (s *S3) Create(ctx context.Context, key string) (Upload, error) {
 		return nil, fail(OpCreate, key, CodeCancelled, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	return &s3Upload{store: s, ctx: ctx, cancel: cancel, key: key, full: full}, nil
+	return &s3Upload{store: s, ctx: ctx, cancel: cancel, key: key, full: full, checksum: s.checksum}, nil
 }
 
 func (u *s3Upload) Write(p []byte) (written int, err error) {
@@ -139,7 +141,7 @@ func (u *s3Upload) begin() error {
 	s := u.store
 	_, err := s.retried(u.ctx, OpCreate, u.key, 0, usualRetries, func(ctx context.Context) error {
 		out, err := s.api.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-			Bucket: &s.bucket, Key: u.full, ChecksumAlgorithm: s.checksum,
+			Bucket: &s.bucket, Key: u.full, ChecksumAlgorithm: u.checksum,
 			Tagging: s.tags, ServerSideEncryption: s.encryption, SSEKMSKeyId: s.kmsKey,
 		})
 		if err == nil {
@@ -155,13 +157,13 @@ func (u *s3Upload) sendPart(number int32, body []byte) (part types.CompletedPart
 	_, err = s.retried(u.ctx, OpWrite, u.key, int64(len(body)), usualRetries, func(ctx context.Context) error {
 		out, err := s.api.UploadPart(ctx, &s3.UploadPartInput{
 			Bucket: &s.bucket, Key: u.full, UploadId: u.id, PartNumber: &number,
-			Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), ChecksumAlgorithm: s.checksum,
+			Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), ChecksumAlgorithm: u.checksum,
 		})
 		if err != nil {
 			return err
 		}
 		part = types.CompletedPart{PartNumber: &number, ETag: out.ETag}
-		if s.checksum != "" {
+		if u.checksum != "" {
 			part.ChecksumCRC32 = out.ChecksumCRC32 // nil from servers that know no checksums
 		}
 		return nil
@@ -210,20 +212,22 @@ func (u *s3Upload) put(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Key: u.key, Size: u.size, ETag: aws.ToString(etag), Modified: x.date}, nil
+	return Info{Key: u.key, Size: u.size, ETag: aws.ToString(etag), Modified: x.date, Vouched: true}, nil
 }
 
 // join sends the last part and completes the multipart upload. When an earlier attempt may have completed it, the answer
 // NoSuchUpload to a later one says nothing; the object decides.
 func (u *s3Upload) join(ctx context.Context) (Info, error) {
-	if err := u.send(); err != nil {
-		return Info{}, err
+	if len(u.filling) > 0 {
+		if err := u.send(); err != nil {
+			return Info{}, err
+		}
 	}
 	if err := u.wait(); err != nil {
 		return Info{}, err
 	}
 	s := u.store
-	info := Info{Key: u.key, Size: u.size}
+	info := Info{Key: u.key, Size: u.size, Vouched: true}
 	attempts := 0
 	x, err := s.retried(ctx, OpComplete, u.key, 0, usualRetries, func(ctx context.Context) error {
 		attempts++

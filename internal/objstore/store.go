@@ -43,6 +43,9 @@ type Info struct {
 	Size     int64     // bytes
 	ETag     string    // opaque version, for ReplaceIfMatch
 	Modified time.Time // by the store's clock; only ever compared with the store's own Date
+	// Vouched: an object of this ETag has the bytes that were uploaded, for the store checks them when they arrive and
+	// while it keeps them. Only Head and the completion of an upload say it.
+	Vouched bool
 }
 
 // ListRequest selects one page of a listing.

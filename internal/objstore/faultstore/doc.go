@@ -9,7 +9,7 @@
 //	get *: throttle
 //
 // OP is an operation as package objstore names it (get, get-range, head, list, put-if-absent, replace-if-match, delete,
-// create, write, complete, abort) or any. In PATTERN a * stands for any run of characters, slashes too; for a list it is
+// create, write, copy-range, complete, abort) or any. In PATTERN a * stands for any run of characters, slashes too; for a list it is
 // matched against the prefix. #N picks the Nth operation that matches OP and PATTERN, counted from 1 since the rule was
 // added; without it every one is picked. Of several rules that pick an operation the first decides. FAULT is one of
 //

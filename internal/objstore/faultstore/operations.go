@@ -115,6 +115,17 @@ func (u *upload) Write(p []byte) (n int, err error) {
 	return n, v.err
 }
 
+// CopyRange implements [objstore.RangeCopier].
+func (u *upload) CopyRange(key, etag string, offset, n int64) error {
+	return u.store.run(u.ctx, objstore.OpCopyRange, u.key, func(ctx context.Context) verdict {
+		err := u.admitted(ctx, objstore.OpCopyRange)
+		if err == nil {
+			err = objstore.CopyRange(u.inner, key, etag, offset, n)
+		}
+		return verdict{err: err}
+	}).err
+}
+
 func (u *upload) Complete(ctx context.Context) (objstore.Info, error) {
 	if err := u.admitted(u.ctx, objstore.OpComplete); err != nil {
 		return objstore.Info{}, err

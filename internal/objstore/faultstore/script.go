@@ -56,7 +56,7 @@ const opAny = "any"
 var operations = map[string]bool{
 	objstore.OpGet: false, objstore.OpGetRange: false, objstore.OpHead: false, objstore.OpList: false,
 	objstore.OpPutIfAbsent: true, objstore.OpReplaceIfMatch: true, objstore.OpDelete: true,
-	objstore.OpCreate: false, objstore.OpWrite: false, objstore.OpComplete: true, objstore.OpAbort: false,
+	objstore.OpCreate: false, objstore.OpWrite: false, objstore.OpCopyRange: false, objstore.OpComplete: true, objstore.OpAbort: false,
 	opAny: true,
 }
 

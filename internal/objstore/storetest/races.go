@@ -104,7 +104,8 @@ func fencedScope(t *testing.T, s objstore.Store) {
 	}
 	_, writeErr := u.Write([]byte("y"))
 	_, completeErr := u.Complete(t.Context())
-	for _, err := range []error{writeErr, completeErr, u.Abort(t.Context())} {
+	copyErr := objstore.CopyRange(u, "k", info.ETag, 0, 1)
+	for _, err := range []error{writeErr, copyErr, completeErr, u.Abort(t.Context())} {
 		if !errors.Is(err, objstore.ErrFenced) || objstore.CodeOf(err) != objstore.CodeFenced {
 			t.Errorf("upload: %v, want fenced", err)
 		}

@@ -40,6 +40,8 @@ func Run(t *testing.T, open func(t *testing.T) objstore.Store) {
 		{"an aborted upload leaves nothing", uploadAborted},
 		{"a large upload arrives whole", uploadLarge},
 		{"an upload ends with its context", uploadContext},
+		{"copied ranges read as they were", copiesRanges},
+		{"a copy needs the version and all the bytes", copyConditions},
 		{"a fenced scope refuses every operation", fencedScope},
 		{"the probe accepts the store and leaves nothing", probeAccepts},
 	} {

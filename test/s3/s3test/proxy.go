@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,38 @@ type Proxy struct {
 	mu       sync.Mutex // guards all below
 	rule     func(*http.Request) Action
 	requests []Request
+
+	sent, received atomic.Int64 // bytes of bodies, to the server and from it
+}
+
+// Bytes returns how many bytes of bodies clients have sent and received so far.
+func (p *Proxy) Bytes() (sent, received int64) { return p.sent.Load(), p.received.Load() }
+
+// counted counts what a client receives.
+type counted struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Flush implements http.Flusher, which actions ask for.
+func (c counted) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
+
+// countedBody counts what a client sends.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c countedBody) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // Request is one request that has reached the proxy.
@@ -88,7 +121,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	if action == nil {
 		action = Forward
 	}
-	action(w, r, func() (*http.Response, error) { return p.forward(r) })
+	r.Body = countedBody{r.Body, &p.sent}
+	action(counted{w, &p.received}, r, func() (*http.Response, error) { return p.forward(r) })
 }
 
 func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
