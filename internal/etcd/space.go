@@ -94,7 +94,7 @@ func (m *SpaceMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *SpaceMetrics) Collect(ch chan<- prometheus.Metric) {
-	s, err := m.space()
+	s, err := m.Space()
 	gauge := func(d *prometheus.Desc, v float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
@@ -116,7 +116,8 @@ func (m *SpaceMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(noSpaceDesc, noSpace)
 }
 
-func (m *SpaceMetrics) space() (Space, error) {
+// Space is etcd's space as of ten seconds ago at most.
+func (m *SpaceMetrics) Space() (Space, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now := m.clock.Mono(); !m.known || now-m.asked >= spaceEvery {

@@ -121,16 +121,32 @@ func (b *book) entry(table string) *entry {
 
 func (b *book) touch(e *entry) { b.dirty[e] = struct{}{} }
 
-// forget removes an entry about which nothing is known any more.
+// forgetIfEmpty removes an entry about which nothing is known any more. A scan or a transaction that is under way keeps it:
+// what they end with is noted in this entry, and must not be noted in one that is in the book no more.
 func (b *book) forgetIfEmpty(e *entry) {
-	empty := e.record == nil && e.request == nil && len(e.ready) == 0 && len(e.shards) == 0 && !e.wanted && !e.found
+	if e.record != nil || e.request != nil || e.wanted || e.found || e.scanning || e.busy || len(e.ready)+len(e.shards) > 0 {
+		return
+	}
 	for i := range e.turns {
-		empty = empty && e.turns[i].Execution == "" && e.outcomes[i].record == nil
+		if e.turns[i].Execution != "" {
+			return
+		}
 	}
-	if empty {
-		delete(b.tables, e.name)
-		delete(b.dirty, e)
+	if e.hasOutcomes() {
+		return
 	}
+	delete(b.tables, e.name)
+	delete(b.dirty, e)
+}
+
+// hasOutcomes says that an execution has left a record behind.
+func (e *entry) hasOutcomes() bool {
+	for i := range e.outcomes {
+		if e.outcomes[i].record != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // put notes a key's value. Events may come again, and late: one that is older than what is noted changes nothing.
@@ -227,6 +243,9 @@ func (b *book) putOutcome(key string, value []byte, revision, nowMS int64, live 
 	}
 	if live {
 		e.noteOutcome(n, o.record, nowMS)
+		if e.record == nil { // of a table that was removed while this execution was running: a scan finds that out
+			e.wanted, e.scanAt = true, 0
+		}
 	}
 	b.touch(e)
 	return nil

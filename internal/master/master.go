@@ -55,7 +55,7 @@ type Master struct {
 	log     hclog.Logger
 
 	leaseMetrics prometheus.Collector
-	spaceMetrics prometheus.Collector // of etcd
+	spaceMetrics *etcd.SpaceMetrics
 
 	// Made by Run, before anything else runs.
 	session   *ownership.Session

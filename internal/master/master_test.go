@@ -328,6 +328,12 @@ func TestADroppedTableLeavesNothingInEtcd(t *testing.T) {
 		}
 		return true
 	})
+	// So does an execution that was running meanwhile.
+	outcome := r.keys.Outcome("t", 3)
+	if _, err := r.client.Put(t.Context(), outcome, `{"v":1,"execution":"late"}`); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the outcome to go", func(keys map[string]string) bool { return keys[outcome] == "" })
 }
 
 // merged tells etcd of a merged mark, as an executor does.

@@ -1,13 +1,18 @@
 package master
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"tidemark/internal/clock"
+	"tidemark/internal/demand"
 	"tidemark/internal/etcd"
+	"tidemark/internal/ownership"
+	"tidemark/internal/scan"
 	"tidemark/internal/schedule"
 	"tidemark/internal/schedule/readyqueue"
 )
@@ -48,5 +53,60 @@ func TestOutcomesOfAnEtcdThatReplacedAnotherAreNotOlder(t *testing.T) {
 	record("new", 4)
 	if o := m.book.entry("t").outcomes[3].record; o == nil || o.Execution != "new" {
 		t.Errorf("%+v", o)
+	}
+}
+
+// Every master finds every table on storage, and notes what etcd says of it.
+func TestATableThatIsGoneIsForgottenByOwnersAndOthers(t *testing.T) {
+	for _, owned := range []bool{true, false} {
+		m, f := bookOf(false)
+		m.scanner = scan.NewScanner(scan.Deps{})
+		p := passing{Master: m, owned: map[int]ownership.SlotToken{}}
+		if owned {
+			p.owned[0] = ownership.SlotToken{}
+		}
+		for life := range 3 {
+			name := fmt.Sprint("t", life)
+			m.found([]string{name})
+			f.Put(&mvccpb.KeyValue{Key: []byte(m.keys.Table(0, name)), Value: []byte(`{"v":1}`), ModRevision: 1})
+			e := m.book.entry(name)
+			m.found(nil)
+			e.scanning, e.mine, e.wanted = owned, owned, !owned
+			f.Delete(m.keys.Table(0, name))
+			if owned {
+				if m.book.entry(name) != e {
+					t.Error("a scan under way ends with an entry that is not in the book")
+				}
+				m.endScan(e, scan.Report{}, true, nil)
+			}
+			e.planned, e.busy = true, false
+			if !owned {
+				p.visit(e)
+			}
+			if n := len(m.book.tables) + len(m.book.dirty); n != 0 {
+				t.Errorf("owned %v: %d entries are left of the tables that are gone", owned, n)
+			}
+		}
+	}
+}
+
+// The last news of a dropped table may be that its demand is gone; by then nothing else is known of it.
+func TestATableOfWhichOnlyDemandWasLeftIsForgotten(t *testing.T) {
+	r := newRig(t)
+	m, _ := r.run(r.config("m1"))
+	slot := etcd.SlotOf("ghost", testSlots)
+	r.until("the slot's owner", func(keys map[string]string) bool { return keys[r.keys.Slot(slot)] != "" })
+	publish := demand.SealedEvent{Table: "ghost", TableID: "x", Incarnation: 1, Shard: "a", Sealed: demand.Mark{Gen: 1, Epoch: 1}, SealedMS: 1}
+	if _, err := r.publisher().PublishSealed(t.Context(), publish); err != nil {
+		t.Fatal(err)
+	}
+	r.until("its demand to go", func(keys map[string]string) bool { return keys[r.keys.Demand(slot, "ghost", "a")] == "" })
+	for left := 1; left > 0; {
+		m.mu.Lock()
+		left = len(m.book.tables)
+		m.mu.Unlock()
+		if err := m.config.Clock.Sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -110,6 +110,9 @@ func (p *passing) visit(e *entry) {
 	if !mine {
 		e.planned = false
 		delete(p.book.dirty, e)
+		// Only an owner scans, and finds out that there is no such table.
+		e.wanted = e.wanted && (e.found || e.request != nil)
+		p.book.forgetIfEmpty(e)
 		return
 	}
 	due := dirty || !e.planned || e.plan.NextMS != 0 && e.plan.NextMS <= p.nowMS || e.retryMS != 0 && e.retryMS <= p.nowMS
@@ -129,6 +132,7 @@ func (p *passing) visit(e *entry) {
 	if e.planned && !e.busy {
 		p.soonest = earlier(p.soonest, earlier(e.plan.NextMS, e.retryMS))
 	}
+	p.book.forgetIfEmpty(e) // the last that was known of a dropped table may have been its demand
 }
 
 // mayDecide says that everything a decision needs is there. mu is held.

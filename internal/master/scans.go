@@ -65,6 +65,8 @@ func (m *Master) beginScans(ctx context.Context, scans *errgroup.Group) {
 			m.leave(e)
 			continue
 		}
+		// An execution may have ended after its table was removed, even under an owner before.
+		e.wanted = e.wanted || e.record == nil && !e.mine && e.hasOutcomes()
 		if e.record == nil && !e.wanted && len(e.shards) == 0 {
 			continue
 		}
@@ -88,9 +90,13 @@ func (m *Master) beginScans(ctx context.Context, scans *errgroup.Group) {
 
 // leave drops what only an owner needs. mu is held.
 func (m *Master) leave(e *entry) {
-	if !e.mine && len(e.shards) == 0 {
-		return
+	if e.mine || len(e.shards) > 0 {
+		m.dropDesk(e)
 	}
+}
+
+// dropDesk drops what only an owner needs, whoever that is. mu is held.
+func (m *Master) dropDesk(e *entry) {
 	e.desk = desk{policy: e.policy, policyErr: e.policyErr, wanted: e.wanted, found: e.found, busy: e.busy, scanning: e.scanning}
 	m.book.setRecord(e, e.record)
 	m.scanner.Forget(e.name)
@@ -190,6 +196,9 @@ func (m *Master) endScan(e *entry, r scan.Report, published bool, err error) {
 		e.wanted, e.interval = false, 0 // gone, or somebody else's: it comes back by demand or by discovery
 	}
 	e.hurries++
+	if !e.mine {
+		m.dropDesk(e) // the slot went while the scan was under way
+	}
 	m.book.touch(e)
 	m.book.forgetIfEmpty(e)
 }
@@ -293,7 +302,7 @@ func (m *Master) removeTable(ctx context.Context, e *entry, token ownership.Slot
 	for key := range maps.Keys(e.ready) {
 		ops = append(ops, clientv3.OpDelete(key))
 	}
-	nothing := e.record == nil && e.request == nil && len(e.ready) == 0
+	nothing := e.record == nil && e.request == nil && len(e.ready) == 0 && !e.hasOutcomes()
 	m.mu.Unlock()
 	if nothing {
 		return nil

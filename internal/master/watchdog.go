@@ -203,9 +203,12 @@ func (m *Master) executions() map[string]*held {
 }
 
 // revokeIdle revokes the turns of executions whose sequence has stood still for too long. While mirrors are stale
-// nothing is judged, and time starts anew after it.
+// nothing is judged, and time starts anew after it. Likewise while etcd is out of space: it takes no progress then.
 func (m *Master) revokeIdle(ctx context.Context, seen map[string]*watched) {
 	now, all := m.config.Clock.Mono(), m.executions()
+	if m.noProgressTaken(now, seen) {
+		clear(seen)
+	}
 	for execution := range seen {
 		if all[execution] == nil {
 			delete(seen, execution)
@@ -229,6 +232,18 @@ func (m *Master) revokeIdle(ctx context.Context, seen map[string]*watched) {
 		}
 		delete(seen, execution)
 	}
+}
+
+// noProgressTaken says that an execution seems to stand still and etcd would not take its progress. Etcd is not asked as
+// long as all of them move. One that does not answer is not full as far as anybody knows.
+func (m *Master) noProgressTaken(now time.Duration, seen map[string]*watched) bool {
+	for _, w := range seen {
+		if now-w.since >= confirmation {
+			space, err := m.spaceMetrics.Space()
+			return err == nil && space.NoSpaceAlarm
+		}
+	}
+	return false
 }
 
 // errAdvanced: the execution moved after all, or its turns changed.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"tidemark/internal/deltalog"
@@ -107,6 +108,48 @@ func TestAnExecutionThatStandsStillIsRevokedUnlessItAdvances(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A row of the table of losses: while etcd takes only deletes it takes no progress either, and standing still says nothing.
+func TestNothingIsJudgedStuckWhileEtcdIsFull(t *testing.T) {
+	r := newRig(t)
+	tbl := r.create("t", nil)
+	r.seal(tbl, "a", 20)
+	m, _ := r.run(r.config("m1"))
+	r.claim(r.ready("t", 20), "e1")
+	for m.executions()["e1"] == nil { // the mirror is a watch
+		if err := m.config.Clock.Sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, err := r.client.Status(t.Context(), r.client.Endpoints()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction) {
+		_, err := etcdserverpb.NewMaintenanceClient(r.client.ActiveConnection()).Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+			Action: action, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.spaceMetrics = etcd.NewSpaceMetrics(r.client, m.config.Clock) // else the last answer holds for ten seconds
+	}
+	long := m.config.Clock.Mono() - 2*(m.config.IdleTimeout+confirmation)
+	seen := map[string]*watched{"e1": {since: long}}
+	alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	m.revokeIdle(t.Context(), seen)
+	alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
+	m.revokeIdle(t.Context(), seen) // before the execution could say how far it came meanwhile
+	if held, err := r.client.Get(t.Context(), r.keys.TurnsOfTable("t"), clientv3.WithPrefix()); err != nil || len(held.Kvs) != 1 {
+		t.Fatalf("its turns were revoked: %v, %v", held, err)
+	}
+	if seen["e1"].since == long {
+		t.Error("the time during which etcd was full counts")
+	}
+	seen["e1"].since = long // with room, and still no progress
+	m.revokeIdle(t.Context(), seen)
+	r.failure("t", "a", "revoked_idle")
 }
 
 func TestADeposedMastersTransactionChangesNothing(t *testing.T) {
