@@ -44,8 +44,9 @@ func (m *Master) discover(ctx context.Context) error {
 	}
 }
 
-// found notes the tables that storage has. A table that was found before is left to its own scans; one that is not there
-// any more may be forgotten. It reports whether there is a new one.
+// found notes the tables that storage has. A table that was found before is left to its own scans, unless the last one found
+// it dropped or not adopted: it is looked at again, for nobody else says that it has come back until somebody writes to it.
+// One that is not there any more may be forgotten. It reports whether there is a new one.
 func (m *Master) found(names []string) (fresh bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,8 +54,9 @@ func (m *Master) found(names []string) (fresh bool) {
 	for _, name := range names {
 		there[name] = struct{}{}
 		e := m.book.entry(name)
-		if !e.found {
-			fresh = true
+		gone := e.found && !e.wanted && e.record == nil && len(e.shards) == 0
+		if !e.found || gone {
+			fresh = fresh || !gone
 			e.found, e.wanted, e.scanAt = true, true, 0
 			m.book.touch(e)
 		}
