@@ -27,6 +27,10 @@ type checker struct {
 	books   *books
 	marks   map[string]seenDemand // by key in etcd
 	decoded decoded
+	// failures is what etcd says that shards fail with, by table and shard; failing the shards of each record of it.
+	failures map[string]map[string]failureFile
+	failing  map[string]map[string][]string
+	skips    map[string]bool // "<table id>/<shard>/<generation>" that a person gives up
 
 	mu    sync.Mutex // guards the following
 	wiped time.Duration
@@ -71,7 +75,10 @@ type generation struct {
 }
 
 func newChecker(w *world) *checker {
-	return &checker{world: w, files: map[string][]byte{}, tables: map[string]*tableState{}, marks: map[string]seenDemand{}, books: newBooks(), decoded: decoded{}}
+	return &checker{
+		world: w, files: map[string][]byte{}, tables: map[string]*tableState{}, marks: map[string]seenDemand{}, books: newBooks(), decoded: decoded{},
+		failures: map[string]map[string]failureFile{}, failing: map[string]map[string][]string{}, skips: map[string]bool{},
+	}
 }
 
 func (c *checker) table(name string) *tableState {
@@ -327,6 +334,7 @@ func (c *checker) committed(p *process, t *tableState, version int64, body []byt
 	}
 	operation := ""
 	var added, removed, merged []row
+	changes := false
 	from := maps.Clone(t.marks)
 	for _, a := range actions {
 		switch {
@@ -355,6 +363,7 @@ func (c *checker) committed(p *process, t *tableState, version int64, body []byt
 				c.world.fail("table %s: %s cannot be read: %v", t.name, a.Add.Path, err)
 			}
 			added = append(added, rows...)
+			changes = changes || a.Add.DataChange
 		case a.Remove != nil:
 			if !t.live[a.Remove.Path] {
 				c.world.fail("table %s: version %d by %s removes %s, which is not there", t.name, version, p.name, a.Remove.Path)
@@ -362,8 +371,9 @@ func (c *checker) committed(p *process, t *tableState, version int64, body []byt
 			delete(t.live, a.Remove.Path)
 			rows, _ := c.decoded.read(c.files[t.name+"/"+a.Remove.Path])
 			removed = append(removed, rows...)
+			changes = changes || a.Remove.DataChange
 		case a.Txn != nil:
-			merged = append(merged, c.mark(p, t, version, a.Txn.AppID, a.Txn.Version)...)
+			merged = append(merged, c.mark(p, t, version, operation, a.Txn.AppID, a.Txn.Version)...)
 		}
 	}
 	var marks []string
@@ -380,7 +390,23 @@ func (c *checker) committed(p *process, t *tableState, version int64, body []byt
 		c.checkUpsert(p, t, version)
 		return
 	}
+	if p.name == foreignName && changes {
+		c.foreign(t, added, removed)
+		return
+	}
 	c.checkAppend(p, t, version, added, removed, merged)
+}
+
+// foreign takes over what an engine of another make has done to an append table's rows.
+func (c *checker) foreign(t *tableState, added, removed []row) {
+	for _, r := range added {
+		t.base[r.text]++
+	}
+	for _, r := range removed {
+		if t.base[r.text]--; t.base[r.text] == 0 {
+			delete(t.base, r.text)
+		}
+	}
 }
 
 // described takes over a table's description; a new id is a new life.
@@ -404,7 +430,7 @@ func (c *checker) described(t *tableState, version int64, id string, config map[
 }
 
 // mark raises a merged mark and returns the rows of the generations passed, which are applied to what must be there.
-func (c *checker) mark(p *process, t *tableState, version int64, app string, to int64) (rows []row) {
+func (c *checker) mark(p *process, t *tableState, version int64, operation, app string, to int64) (rows []row) {
 	shard, ok := strings.CutPrefix(app, "tidemark/"+t.id+"/")
 	if !ok {
 		c.world.fail("table %s: version %d by %s has a mark of another table: %s", t.name, version, p.name, app)
@@ -417,6 +443,12 @@ func (c *checker) mark(p *process, t *tableState, version int64, app string, to 
 		return nil
 	}
 	t.marks[shard] = uint64(to)
+	if operation == "SKIP GENERATION" {
+		if uint64(to) != from+1 || !c.skips[fmt.Sprintf("%s/%s/%d", t.id, shard, to)] {
+			c.world.fail("table %s shard %s: version %d by %s skips %d→%d, which nobody has asked for", t.name, shard, version, p.name, from, to)
+		}
+		return nil
+	}
 	for n := from + 1; n <= uint64(to); n++ {
 		for _, r := range s.generations[n].rows {
 			rows = append(rows, r)
@@ -526,6 +558,9 @@ type demandFile struct {
 func (c *checker) revision(events []*mvccpb.Event) {
 	for _, ev := range events {
 		key := string(ev.Kv.Key)
+		if of, ok := strings.CutPrefix(key, prefix+"/outcomes/"); ok {
+			c.outcome(of, ev.Kv.Value)
+		}
 		rest, ok := strings.CutPrefix(key, prefix+"/demand/")
 		if !ok {
 			continue
@@ -584,19 +619,25 @@ func (c *checker) demand(key, name, shard string, d demandFile) {
 // wipe forgets what a lost etcd said.
 func (c *checker) wipe() {
 	clear(c.marks)
+	clear(c.failures)
+	clear(c.failing)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wiped = c.world.now()
 }
 
-// pending says what is not quiet yet; "" if everything is.
-func (c *checker) pending() string {
+// pending says what is not quiet yet; "" if everything is that except does not leave out: it is asked for shards, and for
+// tables with no shard.
+func (c *checker) pending(except func(t *tableState, shard string) bool) string {
 	for _, name := range slices.Sorted(maps.Keys(c.tables)) {
 		t := c.tables[name]
+		if except(t, "") {
+			continue
+		}
 		want := map[string]seenDemand{}
 		for key, s := range t.shards {
 			id, shard, _ := strings.Cut(key, "/")
-			if id != t.id || t.dropped {
+			if id != t.id || t.dropped || except(t, shard) {
 				continue
 			}
 			if t.marks[shard] != s.sealed {
@@ -607,7 +648,7 @@ func (c *checker) pending() string {
 		have := map[string]seenDemand{}
 		for key, d := range c.marks {
 			parts := strings.Split(strings.TrimPrefix(key, prefix+"/demand/"), "/")
-			if parts[1] == name {
+			if parts[1] == name && !except(t, parts[2]) {
 				have[parts[2]] = d
 			}
 		}

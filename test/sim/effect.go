@@ -88,6 +88,9 @@ func (w *world) admit() (head *event) {
 	return w.queue[0]
 }
 
+// eventsMax bounds a history: ten times the longest one seen.
+const eventsMax = 500_000
+
 // run lets one event after the other happen, each when all goroutines are idle, until done says so.
 func (w *world) run(done func() bool) {
 	for {
@@ -106,6 +109,9 @@ func (w *world) run(done func() bool) {
 		heap.Pop(&w.queue)
 		w.happened++
 		w.mu.Unlock()
+		if w.happened == eventsMax {
+			w.fail("no end after %d events", eventsMax)
+		}
 		if w.verbose {
 			w.trace.say("event", "%s", head.name)
 		}
@@ -197,6 +203,8 @@ func (p *process) perform(ctx context.Context, to target, what string, mutates b
 	r.mu.Lock()
 	r.left = true
 	r.mu.Unlock()
+	// A deadline that passes during a pause is noticed after it.
+	_ = p.awake(context.Background()) // a crash is as gone
 	return gone
 }
 

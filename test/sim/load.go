@@ -95,7 +95,7 @@ func (l *load) alone(t tablePlan) {
 	if err != nil {
 		return
 	}
-	extra := l.r.IntN(4) == 0
+	extra := l.extra()
 	var waiting []int64 // appended and not acknowledged
 	unclear := false    // a seal has failed, so the next answer may be about more than one generation
 	for range 1 + l.r.IntN(8) {
@@ -142,7 +142,7 @@ type appender interface {
 }
 
 // appendTo appends what was carried over and up to three new records, and returns the ids of their rows.
-func (l *load) appendTo(w appender, t tablePlan, extra bool) (ids []int64) {
+func (l *load) appendTo(w appender, t tablePlan, extra []arrow.Field) (ids []int64) {
 	var recs []arrow.Record
 	recs, l.carried[t.name] = l.carried[t.name], nil
 	if l.r.IntN(8) > 0 { // else an empty generation
@@ -182,7 +182,7 @@ func (l *load) routed(t tablePlan) {
 	if err != nil {
 		return
 	}
-	extra := l.r.IntN(4) == 0
+	extra := l.extra()
 	var waiting []int64
 	for range 1 + l.r.IntN(8) {
 		if l.stopped(l.p) {
@@ -224,11 +224,9 @@ func fencedIn(err error) (all []*writer.FencedError) {
 }
 
 // record makes a record of one to four new rows.
-func (l *load) record(t tablePlan, extra bool) arrow.Record {
+func (l *load) record(t tablePlan, extra []arrow.Field) arrow.Record {
 	fields := fieldsOf(t)
-	if extra {
-		fields = append(fields, arrow.Field{Name: "x", Type: arrow.BinaryTypes.String, Nullable: true})
-	}
+	fields = append(fields, extra...)
 	if t.upsert {
 		fields = append(fields, arrow.Field{Name: "_op", Type: arrow.BinaryTypes.String, Nullable: true})
 	}
@@ -245,8 +243,8 @@ func (l *load) record(t tablePlan, extra bool) arrow.Record {
 				b.Field(i).(*array.Int64Builder).Append(key)
 			case "seq":
 				b.Field(i).(*array.Int64Builder).Append(seq)
-			case "x":
-				b.Field(i).(*array.StringBuilder).Append(fmt.Sprint("x", l.next%7))
+			case "x", "w":
+				appendExtra(b.Field(i), l.next%7)
 			case "_op":
 				if deletes {
 					b.Field(i).(*array.StringBuilder).Append("d")
@@ -257,6 +255,36 @@ func (l *load) record(t tablePlan, extra bool) arrow.Record {
 		}
 	}
 	return b.NewRecord()
+}
+
+// extra draws the columns of one session that the table was not created with.
+func (l *load) extra() (fields []arrow.Field) {
+	if l.r.IntN(4) == 0 {
+		x := arrow.Field{Name: "x", Type: arrow.BinaryTypes.String, Nullable: true}
+		if l.world.plan.clashes && l.r.IntN(2) == 0 {
+			x.Type = arrow.PrimitiveTypes.Int64 // one of the two comes first, and the other cannot be merged
+		}
+		fields = append(fields, x)
+	}
+	if l.world.plan.widens && l.r.IntN(3) == 0 {
+		w := arrow.Field{Name: "w", Type: arrow.PrimitiveTypes.Int32, Nullable: true}
+		if l.r.IntN(2) == 0 {
+			w.Type = arrow.PrimitiveTypes.Int64
+		}
+		fields = append(fields, w)
+	}
+	return fields
+}
+
+func appendExtra(b array.Builder, n int64) {
+	switch b := b.(type) {
+	case *array.StringBuilder:
+		b.Append(fmt.Sprint("x", n))
+	case *array.Int32Builder:
+		b.Append(int32(n))
+	case *array.Int64Builder:
+		b.Append(n)
+	}
 }
 
 func fieldsOf(t tablePlan) []arrow.Field {
@@ -279,6 +307,9 @@ func (s *sim) create(p *process, store objstore.Store, t tablePlan) error {
 	o := table.CreateOptions{Schema: shape, Mode: table.Append, Properties: map[string]string{
 		"delta.checkpointInterval": itoa(t.checkpoints), "delta.logRetentionDuration": fmt.Sprintf("interval %d hours", t.logHours),
 	}}
+	if s.world.plan.foreign {
+		o.Properties["delta.deletedFileRetentionDuration"] = fmt.Sprintf("interval %d minutes", int(foreignRetention.Minutes()))
+	}
 	for k, v := range t.policy {
 		o.Properties[k] = v
 	}

@@ -15,6 +15,9 @@ type plan struct {
 	pause                       time.Duration // mean time between a writer's seals
 	rates                       rates
 	incidents                   []incident
+	clashes, widens             bool // writers disagree on the types of new columns
+	foreign                     bool // an engine of another make writes and vacuums append tables
+	rivals                      int  // standalone servers on a root of their own
 	slots                       int
 	night                       time.Duration // when everything is switched off for an hour; 0 never
 	nightFor                    time.Duration
@@ -53,7 +56,7 @@ type rates struct {
 type incident struct {
 	id   string
 	at   time.Duration
-	kind string        // crash, stop, pause, cut store, cut etcd, wipe, compact, break, full
+	kind string        // crash, stop, pause, sleep, cut store, cut etcd, wipe, compact, break, full, damage …
 	who  int           // index of the process, modulo
 	last time.Duration // how long
 }
@@ -104,8 +107,35 @@ func planOf(seed uint64) *plan {
 		p.rates.lateMax = p.nightFor + time.Minute
 	}
 	p.incidents = incidentsOf(r, p.load)
+	p.extras(rand.New(rand.NewPCG(seed, 0xe87a)))
 	p.heals = p.load + 5*time.Second
 	return p
+}
+
+// extras decides what came to the plans later. It has randomness of its own, so that the rest stays as it was.
+func (p *plan) extras(r *rand.Rand) {
+	p.clashes, p.widens = r.IntN(10) == 0, r.IntN(4) == 0
+	if r.IntN(5) == 0 {
+		kinds := []string{"damage generation", "damage generation", "damage manifest", "damage base", "damage log"}
+		for n := range 1 + r.IntN(3) {
+			p.incidents = append(p.incidents, incident{
+				id: fmt.Sprintf("damage %d", n), at: 5*time.Second + time.Duration(r.Int64N(int64(p.load))), kind: kinds[r.IntN(len(kinds))], who: r.IntN(64),
+			})
+		}
+	}
+	if r.IntN(6) == 0 {
+		p.rivals = 2
+	}
+	if p.foreign = r.IntN(5) == 0; p.foreign {
+		// An execution may commit for half of the retention; one sleeps for longer than that, while others vacuum.
+		if r.IntN(4) == 0 && p.night == 0 {
+			sleep := incident{id: "sleep", at: 5*time.Second + time.Duration(r.Int64N(int64(p.load))), kind: "sleep", who: r.IntN(64), last: between(r, foreignRetention/2, 2*foreignRetention)}
+			p.incidents = append(p.incidents, sleep)
+			p.load = max(p.load, sleep.at+sleep.last+20*time.Second)
+			p.pause = max(p.pause, p.load*time.Duration(p.writers)/sealsMax)
+		}
+	}
+	slices.SortStableFunc(p.incidents, func(a, b incident) int { return int(a.at - b.at) })
 }
 
 // ratesOf draws which kinds of faults this seed has at all, and how many.

@@ -34,6 +34,7 @@ type process struct {
 	cut        [2]time.Duration
 	broken     []func(error)   // breaks its streams
 	executions map[string]bool // whose commits it has sent
+	claim      string          // of the standalone root, the latest
 }
 
 func (w *world) spawn(name string, life int, skew time.Duration, main func(p *process) error) *process {

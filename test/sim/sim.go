@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -38,6 +40,8 @@ const (
 	revisionFirst = 1 << 24
 	// memoryMax is when the collector runs all the same.
 	memoryMax = 1 << 30
+	// patienceMax is how long the load may take to end before the logs of tables are repaired.
+	patienceMax = 2 * time.Minute
 	// superviseEvery is how often it is looked whether a process has to be started again.
 	superviseEvery = 100 * time.Millisecond
 	// stopMax is how long the processes may take to end.
@@ -79,6 +83,11 @@ type sim struct {
 	memory  *objstore.Memory
 	etcd    *simetcd.Server
 	checker *checker
+
+	repairs *repairs
+
+	rivalRoot *objstore.Memory // the root of standalone servers
+	lastWork  time.Duration    // when one of them worked last
 
 	stop    atomic.Bool // the load has to stop
 	created map[string]bool
@@ -125,7 +134,8 @@ func newSim(seed uint64, o Options) *sim {
 	w.plan.off, w.verbose = o.Off, o.Events
 	s := &sim{
 		world: w, options: o, memory: objstore.NewMemory(clock.System()), checker: newChecker(w),
-		created: map[string]bool{}, dropped: map[string]bool{},
+		created: map[string]bool{}, dropped: map[string]bool{}, repairs: &repairs{damages: map[string]*damage{}},
+		rivalRoot: objstore.NewMemory(clock.System()),
 	}
 	s.etcd = simetcd.NewServer(1, revisionFirst, func(d time.Duration, f func()) { w.submit("a lease ends", d, f) })
 	s.etcd.Observe(func(events []*mvccpb.Event, _ int64) { s.checker.revision(events) })
@@ -187,6 +197,13 @@ func (s *sim) run() {
 		s.add("writer-"+itoa(i+1), true, s.writerMain(i))
 	}
 	s.add("janitor", true, s.janitorMain)
+	s.add("operator", false, s.operatorMain)
+	if plan.foreign {
+		s.add(foreignName, true, s.foreignMain)
+	}
+	for i := range plan.rivals {
+		s.add("server-"+itoa(i+1), false, s.rivalMain)
+	}
 	for _, i := range plan.incidents {
 		if !plan.off[i.id] {
 			w.submit(i.id, i.at, func() { s.happen(i) })
@@ -199,7 +216,8 @@ func (s *sim) run() {
 	w.submit("everything heals", plan.heals, s.heal)
 	landed := plan.heals + 2*landMax
 
-	var looked, supervised time.Duration
+	var looked, supervised, planned time.Duration
+	repaired := false
 	w.run(func() bool {
 		now := w.now()
 		if w.failed() {
@@ -214,13 +232,24 @@ func (s *sim) run() {
 		}
 		looked = now
 		if !s.loadEnded() {
+			if now > landed+patienceMax {
+				s.restoreLogs() // the load may wait for a table that nobody can read
+			}
 			return false
 		}
-		if pending := s.checker.pending(); pending == "" {
+		pending := s.pending(plan.heals)
+		switch {
+		case pending == "" && (repaired || !s.broken()):
 			return true
-		} else if now > landed+quietMax {
+		case pending == "":
+			repaired, landed = true, now
+		case now > landed+quietMax:
 			w.fail("not quiet after %s: %s", quietMax, pending)
 			return true
+		}
+		if repaired && now-planned > 2*repairEvery {
+			planned = now
+			s.planRepairs()
 		}
 		return false
 	})
@@ -228,6 +257,33 @@ func (s *sim) run() {
 	if !w.failed() {
 		s.checker.final()
 	}
+}
+
+// broken says whether there is something that only a person can repair.
+func (s *sim) broken() bool {
+	if len(s.repairs.damages) > 0 {
+		return true
+	}
+	for _, t := range s.checker.tables {
+		for shard := range s.checker.failures[t.name] {
+			if s.stuck(t, shard) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pending says what is not quiet yet. What is broken may stand still until it is repaired, and etcd says that it does.
+func (s *sim) pending(healed time.Duration) string {
+	pending := s.checker.pending(func(t *tableState, shard string) bool { return !s.repairs.begun && s.concerned(t, shard) })
+	if pending == "" && !s.repairs.begun {
+		pending = s.unnoticed()
+	}
+	if pending == "" {
+		pending = s.idle(healed)
+	}
+	return pending
 }
 
 // end stops every process and waits for it.
@@ -358,6 +414,13 @@ func (s *sim) happen(i incident) {
 		w.submit(i.id+" ends", i.last, func() { s.etcd.Fill(false) })
 		return
 	}
+	if strings.HasPrefix(i.kind, "damage") {
+		s.damage(i)
+		return
+	}
+	if i.kind == "sleep" {
+		p = s.role("exec-" + itoa(1+i.who%w.plan.executors))
+	}
 	if !p.alive() {
 		return
 	}
@@ -369,13 +432,18 @@ func (s *sim) happen(i incident) {
 			w.trace.say(p.name, "is told to stop")
 			p.cancel(context.Canceled)
 		}
-	case "pause":
+	case "pause", "sleep":
 		p.pause(i.last)
 	case "cut store":
 		p.cutFrom(toStore, i.last)
 	case "cut etcd":
 		p.cutFrom(toEtcd, i.last)
 	}
+}
+
+// role is the life of a role that there is.
+func (s *sim) role(name string) *process {
+	return s.roles[slices.IndexFunc(s.roles, func(r *role) bool { return r.name == name })].now
 }
 
 // nightFalls switches everything off.
