@@ -19,6 +19,14 @@ import (
 // errStuck cancels an execution whose completed work stands still. It is retried like any failure.
 var errStuck = errors.New("no work was completed for longer than the idle timeout")
 
+// stopped is why an execution was cancelled. Whatever of it comes up in the work below counts as the end of its context:
+// else a merge would take it for a fault of the generation that it was reading.
+type stopped struct{ cause error }
+
+func (s stopped) Error() string        { return s.cause.Error() }
+func (s stopped) Unwrap() error        { return s.cause }
+func (s stopped) Is(target error) bool { return target == context.Canceled }
+
 // execution is one run of a unit.
 type execution struct {
 	turn    ownership.Turn
@@ -113,8 +121,9 @@ func (e *Executor) run(ctx context.Context, x *execution) merge.Outcome {
 
 // work runs the unit under the watchdog.
 func (e *Executor) work(ctx context.Context, x *execution, previous map[int]*schedule.Outcome) (result, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	cancel := func(cause error) { end(stopped{cause}) }
 	unlink := context.AfterFunc(x.turn.Grant.Context, func() { cancel(context.Cause(x.turn.Grant.Context)) })
 	defer unlink()
 	beating := make(chan struct{})
