@@ -19,8 +19,8 @@ import (
 // errStuck cancels an execution whose completed work stands still. It is retried like any failure.
 var errStuck = errors.New("no work was completed for longer than the idle timeout")
 
-// stopped is why an execution was cancelled. Whatever of it comes up in the work below counts as the end of its context:
-// else a merge would take it for a fault of the generation that it was reading.
+// stopped is why an execution was cancelled, be it by its watchdog or by a second signal. Whatever of it comes up in the
+// work below counts as the end of its context: else a merge would take it for a fault of the generation that it was reading.
 type stopped struct{ cause error }
 
 func (s stopped) Error() string        { return s.cause.Error() }
@@ -121,11 +121,14 @@ func (e *Executor) run(ctx context.Context, x *execution) merge.Outcome {
 
 // work runs the unit under the watchdog.
 func (e *Executor) work(ctx context.Context, x *execution, previous map[int]*schedule.Outcome) (result, error) {
-	ctx, end := context.WithCancelCause(ctx)
+	above := []context.Context{ctx, x.turn.Grant.Context}
+	ctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	cancel := func(cause error) { end(stopped{cause}) }
-	unlink := context.AfterFunc(x.turn.Grant.Context, func() { cancel(context.Cause(x.turn.Grant.Context)) })
-	defer unlink()
+	for _, ends := range above {
+		unlink := context.AfterFunc(ends, func() { cancel(context.Cause(ends)) })
+		defer unlink()
+	}
 	beating := make(chan struct{})
 	beat, stop := context.WithCancel(ctx)
 	go func() {

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,6 +108,31 @@ func TestAnExecutionThatCompletesNothingGivesUpAndTheNextOneStartsFromStorage(t 
 	r.queue(1, "0", "orders", schedule.KindMerge, etcd.TurnsOf(etcd.GroupOf("a")))
 	r.awaitMerged("orders", "a", 3)
 	drain()
+}
+
+// A second SIGTERM ends the context with a cause of its own.
+func TestACancelledExecutionGivesItsTurnsBackAndBlamesNothing(t *testing.T) {
+	r := newRig(t)
+	r.create("orders")
+	r.seal("orders", "a", 3)
+	store := newHangingStore(r.store)
+	e, _ := r.executorOn(store, time.Minute)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx, nil) }()
+	r.queue(1, "0", "orders", schedule.KindMerge, etcd.AllGroups)
+	<-store.waiting
+	cancel(errors.New("interrupted by a second signal"))
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	o := r.outcome("orders", etcd.GroupOf("a"))
+	if f := o.Failure; f == nil || f.Class != schedule.Lost || !strings.Contains(f.Message, "second signal") || len(o.Shards) != 0 {
+		t.Errorf("outcome: %+v", o)
+	}
+	if held, err := r.client.Get(t.Context(), r.keys.TurnsAll(), clientv3.WithPrefix()); err != nil || len(held.Kvs) != 0 {
+		t.Errorf("turns still held: %v, %v", held, err)
+	}
 }
 
 // Invariant 7, as after a slow etcd leader that let every lease run out.
