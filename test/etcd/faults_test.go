@@ -11,7 +11,7 @@ import (
 // quotaBytes lets etcd be filled in a moment, and holds what the fleet writes in minutes.
 const quotaBytes = 96 << 20
 
-// Two masters, three executors and four writers work throughout. After each story everything that was sealed is merged,
+// Two masters, three executors and four writers work throughout, with clocks up to two hours apart. After each story everything that was sealed is merged,
 // once, and nothing is queued or held.
 func TestAFleetSurvivesWhatHappensToItsEtcd(t *testing.T) {
 	if os.Getenv("TIDEMARK_TEST_ETCD") == "" {
@@ -36,6 +36,8 @@ func TestAFleetSurvivesWhatHappensToItsEtcd(t *testing.T) {
 		{"a follower is cut off from its peers", func() { i, _ := others(cluster.Leader(t)); cluster.Isolate(i) }, cluster.Mend, ttl},
 		{"the leader is cut off from its peers", func() { cluster.Isolate(cluster.Leader(t)) }, cluster.Mend, ttl + time.Second},
 		{"the leader hears its peers, and they do not hear it", func() { cluster.Mute(cluster.Leader(t)) }, cluster.Mend, ttl + time.Second},
+		{"a cut of 2.5 s spans renewals and claims", cluster.CutAnswers, cluster.Mend, 2500 * time.Millisecond},
+		{"all leases are revoked at once", func() { f.revokeAll(t) }, func() {}, ttl},
 		{"nobody has a majority", func() { cluster.Isolate(0); cluster.Isolate(1) }, cluster.Mend, ttl + time.Second},
 		{"two of three are killed", func() { cluster.Kill(0); cluster.Kill(1) }, func() { cluster.Restart(t) }, ttl + time.Second},
 		{"requests reach the members, answers do not come back", cluster.CutAnswers, cluster.Mend, ttl + time.Second},

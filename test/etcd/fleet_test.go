@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"tidemark/internal/clock"
@@ -37,6 +39,20 @@ const (
 )
 
 var keys = etcd.KeysOf("fleet")
+
+// wrong is a clock that is so much ahead of the others, or behind them.
+type wrong struct {
+	clock.Clock
+	ahead time.Duration
+}
+
+func (c wrong) Now() time.Time { return c.Clock.Now().Add(c.ahead) }
+
+// wrongBy gives every process of a kind a clock of its own: the first is right, the others are an hour ahead and an hour
+// behind. It must change no ownership, mark or deletion.
+func wrongBy(i int) clock.Clock {
+	return wrong{clock.System(), [3]time.Duration{0, time.Hour, -time.Hour}[i%3]}
+}
 
 // fleet is masters, executors and writers over one etcd and a root in memory.
 type fleet struct {
@@ -69,10 +85,10 @@ func startFleet(t testing.TB, cluster *etcdtest.Cluster) *fleet {
 		}
 	})
 	for i := range masters {
-		f.master(fmt.Sprint("m-", i))
+		f.master(fmt.Sprint("m-", i), wrongBy(i))
 	}
 	for i := range executors {
-		f.executor(fmt.Sprint("x-", i))
+		f.executor(fmt.Sprint("x-", i), wrongBy(i))
 	}
 	return f
 }
@@ -104,9 +120,9 @@ func (f *fleet) run(name string, part func(context.Context) error) {
 	})
 }
 
-func (f *fleet) master(id string) {
+func (f *fleet) master(id string, c clock.Clock) {
 	m, err := master.New(master.Config{
-		ID: id, Cluster: "fleet", Slots: slots, Keys: keys, Client: f.dial(), Store: f.store, Clock: f.clock, Random: f.random,
+		ID: id, Cluster: "fleet", Slots: slots, Keys: keys, Client: f.dial(), Store: f.store, Clock: c, Random: f.random,
 		Log: f.log.Named(id), Lease: ownership.DefaultConfig(ttl), BeatWatch: time.Second,
 	})
 	if err != nil {
@@ -115,9 +131,9 @@ func (f *fleet) master(id string) {
 	f.run(id, m.Run)
 }
 
-func (f *fleet) executor(id string) {
+func (f *fleet) executor(id string, c clock.Clock) {
 	e, err := executor.New(executor.Config{ID: id, Slots: 2, Memory: 2 * executor.MemoryMin, Lease: ownership.DefaultConfig(ttl)}, executor.Deps{
-		Client: f.dial(), Keys: keys, Store: f.store, Clock: f.clock, Random: f.random, Mem: f.mem,
+		Client: f.dial(), Keys: keys, Store: f.store, Clock: c, Random: f.random, Mem: f.mem,
 		Log: f.log.Named(id), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -182,6 +198,23 @@ func (f *fleet) behind() (behind []string) {
 	}
 	slices.Sort(behind)
 	return behind
+}
+
+// revokeAll ends every lease at once, as a leader does that was too slow to hear of their renewals.
+func (f *fleet) revokeAll(t *testing.T) {
+	t.Helper()
+	all, err := f.cluster.Admin().Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(all.Leases); n < masters+executors {
+		t.Errorf("%d leases of %d processes", n, masters+executors)
+	}
+	for _, lease := range all.Leases {
+		if _, err := f.cluster.Admin().Revoke(t.Context(), lease.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // touch writes every demand record again as it is, past the network: a watch that is cut off misses all of them.

@@ -53,8 +53,9 @@ func (f *fleet) stream(name string, key ...string) {
 	if _, err := table.Create(f.ctx, f.store, name, options, f.tableDeps()); err != nil {
 		f.t.Fatal(err)
 	}
-	deps := writer.Deps{Store: f.store, Clock: f.clock, Random: f.random, Mem: f.mem,
-		Publisher: demand.NewPublisher(f.dial(), keys, slots, f.clock, f.random)}
+	c := wrongBy(len(f.streams))
+	deps := writer.Deps{Store: f.store, Clock: c, Random: f.random, Mem: f.mem,
+		Publisher: demand.NewPublisher(f.dial(), keys, slots, c, f.random)}
 	if s.upsert {
 		r, err := writer.OpenRouterWith(f.ctx, writer.Config{Table: name}, deps)
 		if err != nil {
