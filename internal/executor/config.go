@@ -37,7 +37,7 @@ type Config struct {
 	Address string // of its HTTP server, for people; may be empty
 	Version string
 	Slots   int   // executions at once, 1 to 256
-	Memory  int64 // bytes for all executions together, at least MemoryMin per slot
+	Memory  int64 // bytes that all executions share as they need it, at least MemoryMin per slot
 	// IdleTimeout is the watchdog's; 0 is DefaultIdleTimeout.
 	IdleTimeout time.Duration
 	Lease       ownership.Config // the zero value is the default

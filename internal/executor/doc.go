@@ -1,8 +1,8 @@
 // Package executor is the loop of an executor: it keeps a session, pulls due units from the ready queue, runs them
 // under their turns, releases the turns, and only then, detached, publishes how far each shard was merged.
 //
-//  1. While the session is held and a slot is free, choose a unit and claim it in one txn. One claim is
-//     under way at a time, so nothing is claimed that cannot be started.
+//  1. While the session is held and a slot is free, choose a unit that fits the memory that is free and claim it in one
+//     txn. One claim is under way at a time, so nothing is claimed that cannot be started. See admit.go.
 //  2. Run it inside the session's scope: once the session is fenced no request leaves this process, however long the
 //     execution takes to notice (invariant 7). A heartbeat carries the sequence of completed work; a watchdog cancels an
 //     execution whose sequence stands still (invariant 10).

@@ -228,15 +228,16 @@ func (e *Executor) after(d time.Duration) (fired <-chan time.Time, stop func()) 
 	return e.deps.Clock.After(d)
 }
 
-// claim claims and starts one unit, if a slot is free and there is one. It says whether looking again may find more, at
+// claim claims and starts one unit, if a slot is free and there is one that fits. It says whether looking again may find more, at
 // once or, if not 0, after a while.
 func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions *sync.WaitGroup) (again bool, later time.Duration) {
 	if e.Active() >= e.config.Slots || e.turns.Owed() > 0 {
 		return false, 0
 	}
-	entry, ok, later := e.queue.Choose(e.fits)
+	room, soon := e.makeRoom()
+	entry, ok, later := e.queue.Choose(func(entry ownership.ReadyKV) bool { return e.fits(entry, room) })
 	if !ok {
-		return false, later
+		return false, sooner(soon, later)
 	}
 	unit, err := schedule.ParseUnit(entry.Value)
 	if err != nil {
@@ -260,7 +261,7 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 	}
 	e.metrics.claims.Inc()
 	e.queue.Strike(entry)
-	x := &execution{turn: turn, unit: unit, budget: e.config.Memory / int64(e.config.Slots), started: e.deps.Clock.Mono()}
+	x := &execution{turn: turn, unit: unit, budget: e.need(unit), started: e.deps.Clock.Mono()}
 	x.last = x.started
 	e.begin(x)
 	executions.Add(1)
@@ -298,11 +299,10 @@ func (e *Executor) refuse(key string) {
 	e.refused[key] = true
 }
 
-// fits says whether a unit may be claimed: it was not refused since the queue last changed.
-func (e *Executor) fits(entry ownership.ReadyKV) bool {
+func (e *Executor) isRefused(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.refused[entry.Key]
+	return e.refused[key]
 }
 
 func (e *Executor) forgive() {

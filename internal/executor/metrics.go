@@ -38,6 +38,7 @@ func newMetrics(e *Executor, r prometheus.Registerer) *metrics {
 		gauge("tidemark_executor_active", "Executions running.", func() float64 { return float64(e.Active()) }),
 		gauge("tidemark_executor_slots", "Executions that may run at once.", func() float64 { return float64(e.config.Slots) }),
 		gauge("tidemark_executor_memory_bytes", "Memory for all executions together.", func() float64 { return float64(e.config.Memory) }),
+		gauge("tidemark_executor_memory_granted_bytes", "Memory granted to the executions that run, by what they were estimated to need.", func() float64 { return float64(e.granted()) }),
 		gauge("tidemark_executor_owed", "Releases and outcomes that etcd does not know yet.", func() float64 { return float64(e.turns.Owed()) }),
 		gauge("tidemark_executor_draining", "1 while nothing new is claimed.", func() float64 {
 			if e.drains.draining() {

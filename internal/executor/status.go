@@ -17,6 +17,7 @@ type Status struct {
 	Draining   bool            `json:"draining"`
 	Slots      int             `json:"slots"`
 	Memory     int64           `json:"memory"`
+	Granted    int64           `json:"memory_granted"` // to the executions that run
 	Active     int             `json:"active"`
 	Owed       int             `json:"owed"`  // releases and outcomes that etcd does not know yet
 	Ready      int             `json:"ready"` // units in the queue
@@ -38,6 +39,7 @@ type RunningStatus struct {
 	Turns     string `json:"turns"`
 	Stage     string `json:"stage"`
 	Sequence  int64  `json:"sequence"` // of completed work
+	Memory    int64  `json:"memory"`   // granted
 	Rows      int64  `json:"rows"`
 	Bytes     int64  `json:"bytes"`
 	RunningMS int64  `json:"running_ms"`
@@ -69,7 +71,7 @@ func (e *Executor) Status() any {
 	status := Status{
 		Role: "executor", ID: e.config.ID, Version: e.config.Version,
 		Session:  SessionStatus{State: session.State.String(), Reason: session.Reason, Reacquisitions: session.Reacquisitions},
-		Draining: e.drains.draining(), Slots: e.config.Slots, Memory: e.config.Memory, Owed: e.turns.Owed(),
+		Draining: e.drains.draining(), Slots: e.config.Slots, Memory: e.config.Memory, Granted: e.granted(), Owed: e.turns.Owed(),
 		Ready: e.queue.Len(), Executions: []RunningStatus{},
 	}
 	for _, x := range e.runningNow() {
@@ -98,7 +100,7 @@ func (e *Executor) describe(x *execution) RunningStatus {
 	now := e.deps.Clock.Mono()
 	return RunningStatus{
 		Execution: x.turn.Execution, Table: x.turn.Table, Kind: string(x.unit.Kind), Turns: x.turn.Turns.String(),
-		Stage: p.Stage, Sequence: p.Seq, Rows: p.Rows, Bytes: p.Bytes,
+		Stage: p.Stage, Sequence: p.Seq, Memory: x.budget, Rows: p.Rows, Bytes: p.Bytes,
 		RunningMS: (now - x.started).Milliseconds(), IdleMS: (now - last).Milliseconds(),
 	}
 }

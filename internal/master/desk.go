@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/maintain"
 	"tidemark/internal/scan"
 	"tidemark/internal/schedule"
+	"tidemark/internal/table"
 )
 
 // desk is what the owner of a table's slot works with: demand, what scans have seen, and the last plan. It is in memory
@@ -144,7 +145,7 @@ func (e *entry) noteReport(r scan.Report) {
 func (e *entry) input(nowMS int64) schedule.Input {
 	in := schedule.Input{
 		NowMS: nowMS, Table: e.name, TableID: e.record.TableID, Policy: e.policy, Paused: e.record.Paused() || e.halted != nil,
-		Shards: e.shards, MergesInRow: e.mergesInRow, Due: e.due(nowMS), DueMS: e.factsMS,
+		Upsert: e.record.Mode == string(table.Upsert), Shards: e.shards, MergesInRow: e.mergesInRow, Due: e.due(nowMS), DueMS: e.factsMS,
 	}
 	for i := range in.Groups {
 		in.Groups[i] = e.turn(i, nowMS)

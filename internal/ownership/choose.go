@@ -43,6 +43,23 @@ func (q *ReadyQueue) Choose(fits func(ReadyKV) bool) (unit ReadyKV, ok bool, aft
 	return choose(q.candidates(fits), q.clock.Mono())
 }
 
+// Head is the unit of the critical class that is to be served next, whether it fits or not: the executor's rank for it, and
+// how long it has been seen waiting there. Units that skip names are left out.
+func (q *ReadyQueue) Head(skip func(key string) bool) (unit ReadyKV, rank int, waited time.Duration, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, key := range q.order {
+		u := q.units[key]
+		if u.Class != CriticalClass {
+			break
+		}
+		if q.held[u.Table]&u.Turns == 0 && !skip(key) {
+			return u.ReadyKV, u.rank, q.clock.Mono() - u.seen, true
+		}
+	}
+	return ReadyKV{}, 0, 0, false
+}
+
 // rankAll ranks every unit anew, because executors came or went. q.mu is held.
 func (q *ReadyQueue) rankAll() {
 	for key, c := range q.units {

@@ -171,7 +171,7 @@ func (p *Plan) planMerges(in *Input, a *assessment, reason Code) {
 		unit := Unit{
 			V: 1, Kind: KindMerge, Table: in.Table, TableID: in.TableID, Groups: groups, Class: p.Class,
 			Score: rounded(p.Score), SinceMS: settled(b.OldestMS, in, groups),
-			Bytes: b.Bytes, Gens: b.Gens, Shards: b.Shards, Reason: reason,
+			Bytes: b.Bytes, Gens: b.Gens, Shards: b.Shards, Upsert: in.Upsert, Reason: reason,
 		}
 		if reason == CodeRequested {
 			unit.By = in.Request.By

@@ -8,6 +8,7 @@ type Input struct {
 	TableID     string
 	Policy      Policy
 	Paused      bool
+	Upsert      bool // the table's mode
 	Shards      []Shard
 	Groups      [GroupCount]Turn
 	Log         Turn

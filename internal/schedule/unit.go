@@ -42,9 +42,10 @@ type Unit struct {
 	Bytes   int64   `json:"bytes"`    // pending when it was queued
 	Gens    uint64  `json:"gens"`
 	Shards  int     `json:"shards"`
-	Reason  Code    `json:"reason"`         // why it is due
-	By      string  `json:"by,omitempty"`   // who asked, for a manual request
-	Note    string  `json:"note,omitempty"` // what a maintenance unit found to do
+	Upsert  bool    `json:"upsert,omitempty"` // of an upsert table, whose merges take more memory
+	Reason  Code    `json:"reason"`           // why it is due
+	By      string  `json:"by,omitempty"`     // who asked, for a manual request
+	Note    string  `json:"note,omitempty"`   // what a maintenance unit found to do
 }
 
 // Marshal is the unit's JSON.
