@@ -8,7 +8,7 @@ BUILD   := $(GO) build -ldflags '-s -w -X tidemark/internal/process.Version=$(VE
 # with the tests.
 export CGO_ENABLED := 0
 
-.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-web screenshots test-deploy demo-compose check sim specs fuzz bench bench-scale clean help
+.PHONY: build run test readers test-e2e lint chaos test-etcd test-s3 test-web screenshots test-deploy demo-compose check sim sim-mutants specs fuzz bench bench-scale clean help
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ test-web: build ## Run what looks at the page in headless Chromium: every page, 
 screenshots: build ## Draw the pictures of the page in docs/img anew
 	TIDEMARK_E2E=1 TIDEMARK_PICTURES=$(CURDIR)/docs/img $(GO) test -count=1 -timeout 15m -run TestPagePictures ./test/e2e
 
-test-etcd: ## Run the fleet over three real etcd processes: kills, cuts, delays, compaction, no space, a wipe (3 min)
+test-etcd: ## Run the fleet, and claims alone, over three real etcd processes: kills, cuts, delays, no space, a wipe (4 min)
 	TIDEMARK_TEST_ETCD=1 $(GO) test -count=1 -timeout 15m -v ./test/etcd/
 
 test-s3: ## Run what needs a real S3 server: contract, races, faults, fences, requests (versitygw, fetched; 1 min)
@@ -72,6 +72,9 @@ demo-compose: build $(BIN)/etcd ## Start a whole deployment in containers, load 
 sim: ## Run SEEDS histories of the simulated system from seed FROM on (500 from 1), or replay one: SEED=n
 	TIDEMARK_SIM_SEED=$(SEED) TIDEMARK_SIM_SEEDS=$(or $(SEEDS),500) TIDEMARK_SIM_FROM=$(or $(FROM),1) \
 		$(GO) test -count=1 -timeout 0 -v -run '$(if $(SEED),TestOneSeed,TestEveryHistoryKeepsTheInvariants)' ./test/sim
+
+sim-mutants: ## Print the first seed, of SEEDS (2000), that catches each deliberate bug (docs/correctness.md)
+	TIDEMARK_SIM_MUTANT_SEEDS=$(or $(SEEDS),2000) $(GO) test -count=1 -timeout 0 -run TestMutants ./test/sim
 
 specs: ## Check the models of specs/ with spin: every verdict of specs/expectations (3 min)
 	specs/check
