@@ -10,25 +10,18 @@ import (
 
 // Status is what /status of an executor shows.
 type Status struct {
-	Role       string          `json:"role"`
-	ID         string          `json:"id"`
-	Version    string          `json:"version"`
-	Session    SessionStatus   `json:"session"`
-	Draining   bool            `json:"draining"`
-	Slots      int             `json:"slots"`
-	Memory     int64           `json:"memory"`
-	Granted    int64           `json:"memory_granted"` // to the executions that run
-	Active     int             `json:"active"`
-	Owed       int             `json:"owed"`  // releases and outcomes that etcd does not know yet
-	Ready      int             `json:"ready"` // units in the queue
-	Executions []RunningStatus `json:"executions"`
-}
-
-// SessionStatus is a session's lease as people see it.
-type SessionStatus struct {
-	State          string `json:"state"`
-	Reason         string `json:"reason,omitempty"`
-	Reacquisitions int    `json:"reacquisitions"`
+	Role       string           `json:"role"`
+	ID         string           `json:"id"`
+	Version    string           `json:"version"`
+	Session    ownership.Report `json:"session"`
+	Draining   bool             `json:"draining"`
+	Slots      int              `json:"slots"`
+	Memory     int64            `json:"memory"`
+	Granted    int64            `json:"memory_granted"` // to the executions that run
+	Active     int              `json:"active"`
+	Owed       int              `json:"owed"`  // releases and outcomes that etcd does not know yet
+	Ready      int              `json:"ready"` // units in the queue
+	Executions []RunningStatus  `json:"executions"`
 }
 
 // RunningStatus is one execution in progress.
@@ -67,10 +60,9 @@ func (e *Executor) Ready() error {
 
 // Status describes the executor; its type is Status.
 func (e *Executor) Status() any {
-	session := e.session.Status()
 	status := Status{
 		Role: "executor", ID: e.config.ID, Version: e.config.Version,
-		Session:  SessionStatus{State: session.State.String(), Reason: session.Reason, Reacquisitions: session.Reacquisitions},
+		Session:  e.session.Status().Report(e.deps.Clock.Mono()),
 		Draining: e.drains.draining(), Slots: e.config.Slots, Memory: e.config.Memory, Granted: e.granted(), Owed: e.turns.Owed(),
 		Ready: e.queue.Len(), Executions: []RunningStatus{},
 	}

@@ -17,8 +17,9 @@ type Status struct {
 	ID        string           `json:"id"`
 	Version   string           `json:"version"`
 	Cluster   etcd.Cluster     `json:"cluster"`
-	Session   ownership.Status `json:"session"`
-	State     string           `json:"state"` // of the session
+	Session   ownership.Report `json:"session"`
+	State     string           `json:"state"`         // of the session
+	NoSpace   bool             `json:"etcd_no_space"` // etcd takes only deletes
 	Suspended string           `json:"suspended,omitempty"`
 	Stale     int              `json:"stale_mirrors"` // while above 0 nothing is decided
 	Slots     []int            `json:"slots"`
@@ -45,8 +46,11 @@ type TableStatus struct {
 
 // Status is the master's state at this moment.
 func (m *Master) Status() any {
-	session := m.session.Status()
-	s := Status{ID: m.config.ID, Version: m.config.Version, Session: session, State: session.State.String(), Slots: []int{}, Tables: []TableStatus{}}
+	session := m.session.Status().Report(m.config.Clock.Mono())
+	s := Status{ID: m.config.ID, Version: m.config.Version, Session: session, State: session.State, Slots: []int{}, Tables: []TableStatus{}}
+	if space, err := m.spaceMetrics.Space(); err == nil {
+		s.NoSpace = space.NoSpaceAlarm
+	}
 	if !m.running() {
 		return s
 	}

@@ -138,6 +138,9 @@ func TestNothingIsJudgedStuckWhileEtcdIsFull(t *testing.T) {
 	long := m.config.Clock.Mono() - 2*(m.config.IdleTimeout+confirmation)
 	seen := map[string]*watched{"e1": {since: long}}
 	alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	if s := m.Status().(Status); !s.NoSpace || s.Session.State != "held" {
+		t.Errorf("status: %+v", s)
+	}
 	m.revokeIdle(t.Context(), seen)
 	alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
 	m.revokeIdle(t.Context(), seen) // before the execution could say how far it came meanwhile

@@ -230,3 +230,27 @@ func TestAReleaseCarriesNoDemandAndIsBoundedByTheGroups(t *testing.T) {
 		}
 	}
 }
+
+func TestALeaseIsReportedInEveryState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newLeaseServer(testTTL)
+		time.Sleep(time.Millisecond)
+		x := let(t, server, exclusive(testTTL))
+		says := func(state string, unrenewed, quarantine time.Duration, reacquisitions int) {
+			t.Helper()
+			r := x.Status().Report(x.clock.Mono())
+			if r.State != state || r.Reason == "" || r.UnrenewedMS == nil || *r.UnrenewedMS != unrenewed.Milliseconds() ||
+				r.QuarantineMS != quarantine.Milliseconds() || r.Reacquisitions != reacquisitions {
+				t.Errorf("at %v: %+v", x.clock.Mono(), r)
+			}
+		}
+		after(1500 * time.Millisecond)
+		says("held", 500*time.Millisecond, 0, 0)
+		server.set(func(s *leaseServer) { s.cut = true })
+		after(2 * time.Second)
+		says("quarantined", 2500*time.Millisecond, 2500*time.Millisecond, 0)
+		server.set(func(s *leaseServer) { s.cut = false })
+		after(3 * time.Second)
+		says("held", 500*time.Millisecond, 0, 1)
+	})
+}
