@@ -223,10 +223,10 @@ func (s *sim) planRepairs() {
 	}
 }
 
-// restoreLogs puts back what makes whole tables unreadable.
-func (s *sim) restoreLogs() {
+// restoreRecords puts back what whole tables, and the claims and ends of shards, wait for.
+func (s *sim) restoreRecords() {
 	for _, key := range slices.Sorted(maps.Keys(s.repairs.damages)) {
-		if s.repairs.damages[key].kind == "log" {
+		if kind := s.repairs.damages[key].kind; kind == "log" || kind == "manifest" {
 			s.restore(key)
 		}
 	}

@@ -15,10 +15,11 @@ import (
 
 // world is the simulated outside of all processes: it decides what happens next.
 type world struct {
-	seed  uint64
-	start time.Time
-	plan  *plan
-	trace *trace
+	seed   uint64
+	start  time.Time
+	plan   *plan
+	trace  *trace
+	mutant string // a deliberate bug; see mutant.go
 	// verbose puts every event into the trace.
 	verbose bool
 
@@ -110,7 +111,7 @@ func (w *world) run(done func() bool) {
 		w.happened++
 		w.mu.Unlock()
 		if w.happened == eventsMax {
-			w.fail("no end after %d events", eventsMax)
+			w.fail("%w: no end after %d events", errNotQuiet, eventsMax)
 		}
 		if w.verbose {
 			w.trace.say("event", "%s", head.name)

@@ -102,6 +102,9 @@ func (f *foreigner) act(name string) {
 		if err != nil {
 			return
 		}
+		if _, err := (decoded{}).read(body); err != nil {
+			return // it is damaged, and no engine copies what it cannot read
+		}
 		if actions = f.add(ctx, name, body, false); actions != nil {
 			actions = append(actions, f.remove(path, false))
 		}

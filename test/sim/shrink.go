@@ -6,8 +6,11 @@ import (
 	"testing"
 )
 
-// shrinkRunsMax bounds how many runs a shrink takes.
-const shrinkRunsMax = 60
+// shrinkRunsMax and shrinkEventsMax bound how many runs a shrink takes, and how many events together.
+const (
+	shrinkRunsMax   = 60
+	shrinkEventsMax = 2_000_000
+)
 
 // Shrink leaves out as many of a failing seed's faults as it can while the seed still fails, halves first, then single
 // ones, and returns the last failing run.
@@ -16,9 +19,9 @@ func Shrink(t *testing.T, failing Result, o Options) Result {
 	if off == nil {
 		off = map[string]bool{}
 	}
-	runs := 0
+	runs, events := 0, 0
 	fails := func(without []string) bool {
-		if runs == shrinkRunsMax {
+		if runs == shrinkRunsMax || events > shrinkEventsMax {
 			return false
 		}
 		runs++
@@ -28,6 +31,7 @@ func Shrink(t *testing.T, failing Result, o Options) Result {
 			try.Off[id] = true
 		}
 		r := Run(t, failing.Seed, try)
+		events += r.Events
 		if len(r.Failures) == 0 {
 			return false
 		}

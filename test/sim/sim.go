@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -40,7 +41,7 @@ const (
 	revisionFirst = 1 << 24
 	// memoryMax is when the collector runs all the same.
 	memoryMax = 1 << 30
-	// patienceMax is how long the load may take to end before the logs of tables are repaired.
+	// patienceMax is how long the load may take to end before logs and manifests are repaired.
 	patienceMax = 2 * time.Minute
 	// superviseEvery is how often it is looked whether a process has to be started again.
 	superviseEvery = 100 * time.Millisecond
@@ -49,6 +50,9 @@ const (
 	// landMax is how long after everything has healed a request may land that was sent before.
 	landMax = 10 * time.Second
 )
+
+// errNotQuiet: after all faults have healed, something is still not as it should become.
+var errNotQuiet = errors.New("not quiet")
 
 var keys = etcd.Keys{Prefix: prefix}
 
@@ -131,7 +135,7 @@ func newSim(seed uint64, o Options) *sim {
 	w := &world{
 		seed: seed, start: start, plan: planOf(seed), trace: &trace{start: start}, counts: map[string]int{}, kick: make(chan struct{}, 1),
 	}
-	w.plan.off, w.verbose = o.Off, o.Events
+	w.plan.off, w.verbose, w.mutant = o.Off, o.Events, o.Mutant
 	s := &sim{
 		world: w, options: o, memory: objstore.NewMemory(clock.System()), checker: newChecker(w),
 		created: map[string]bool{}, dropped: map[string]bool{}, repairs: &repairs{damages: map[string]*damage{}},
@@ -233,7 +237,7 @@ func (s *sim) run() {
 		looked = now
 		if !s.loadEnded() {
 			if now > landed+patienceMax {
-				s.restoreLogs() // the load may wait for a table that nobody can read
+				s.restoreRecords() // the load may wait for a table that nobody can read
 			}
 			return false
 		}
@@ -244,7 +248,7 @@ func (s *sim) run() {
 		case pending == "":
 			repaired, landed = true, now
 		case now > landed+quietMax:
-			w.fail("not quiet after %s: %s", quietMax, pending)
+			w.fail("%w after %s: %s", errNotQuiet, quietMax, pending)
 			return true
 		}
 		if repaired && now-planned > 2*repairEvery {
