@@ -110,3 +110,21 @@ func TestATableOfWhichOnlyDemandWasLeftIsForgotten(t *testing.T) {
 		}
 	}
 }
+
+// What a cache shows that is not complete is no reason to scan, to decide, and least of all to delete.
+func TestNothingIsDoneOnTheWordOfDemandThatIsNotComplete(t *testing.T) {
+	m, _ := bookOf(false) // it has no scanner and no queue: whoever reaches for them fails
+	m.cache = demand.NewCache(nil, m.keys, m.config.Clock, nil, m.config.Log)
+	e := m.book.entry("t")
+	e.record, e.scanning = &TableRecord{V: 1}, true
+	m.book.touch(e)
+	m.scan(t.Context(), e, ownership.SlotToken{})
+	if e.scanning || m.counts.scans != 0 {
+		t.Errorf("scanning %v, %d scans", e.scanning, m.counts.scans)
+	}
+	p := passing{Master: m, owned: map[int]ownership.SlotToken{0: {}}, nowMS: 1000}
+	p.visit(e)
+	if _, dirty := m.book.dirty[e]; e.planned || !dirty || p.soonest == 0 {
+		t.Errorf("planned %v, to be looked at again %v at %d", e.planned, dirty, p.soonest)
+	}
+}
