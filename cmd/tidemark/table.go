@@ -16,6 +16,7 @@ import (
 
 type tableCommand struct {
 	Create tableCreate `cmd:"" help:"Create a table from the columns of a file or of a Delta schema."`
+	Adopt  tableAdopt  `cmd:"" help:"Make an append table of a Delta table that another engine made."`
 	List   tableList   `cmd:"" help:"List the tables under the root."`
 	Show   tableShow   `cmd:"" help:"Show a table, and how far each of its shards is merged."`
 	Drop   tableDrop   `cmd:"" help:"Drop a table."`
@@ -30,6 +31,7 @@ type tableCreate struct {
 	Key           []string          `help:"Columns that identify a row. A table with a key is an upsert table: the newest version of each key stays." placeholder:"COLUMN,…"`
 	Buckets       int               `help:"Number of buckets of an upsert table, which is the most writers it can have: 1 to 4096; 8 if not given." placeholder:"N"`
 	Sequence      string            `help:"Column of an upsert table that says which version is newer; the order of arrival if not given." placeholder:"COLUMN"`
+	PartitionBy   []string          `help:"Columns that partition an append table, outermost first: strings, whole numbers, decimals, booleans, dates or timestamps. Each file holds the rows of one value." placeholder:"COLUMN,…"`
 	SanitizeNames bool              `help:"Replace characters that a column name cannot have by underscores."`
 	Property      map[string]string `help:"Further table properties, such as delta.logRetentionDuration or tidemark.policy.max_wait." placeholder:"NAME=VALUE"`
 }
@@ -47,7 +49,7 @@ func (c *tableCreate) Run(ctx context.Context, streams process.Streams) error {
 		return err
 	}
 	t, err := table.Create(ctx, p.store, c.Name, table.CreateOptions{
-		Schema: columns, Key: c.Key, Buckets: c.Buckets, Sequence: c.Sequence, Properties: c.Property,
+		Schema: columns, Key: c.Key, Buckets: c.Buckets, Sequence: c.Sequence, PartitionBy: c.PartitionBy, Properties: c.Property,
 	}, p.tableDeps())
 	if err != nil {
 		return err
@@ -75,6 +77,32 @@ func (c *tableCreate) columns(ctx context.Context) (*schema.Schema, error) {
 	}
 	columns, err := schema.FromArrow(source.Schema())
 	return columns, errors.Join(err, source.Close())
+}
+
+type tableAdopt struct {
+	placeFlags
+	Name     string            `arg:"" help:"Path of the Delta table under the root."`
+	Property map[string]string `help:"Further table properties, such as tidemark.policy.max_wait." placeholder:"NAME=VALUE"`
+}
+
+// Help says more than one line about the command.
+func (c *tableAdopt) Help() string {
+	return `One commit adds Tidemark's settings to the table's properties. Its files, columns and id stay as they are, and other engines
+go on reading and writing it; Tidemark is one more writer. A table that needs what Tidemark does not implement (column
+mapping, deletion vectors, identity columns, ...) is refused by the name of what it needs.`
+}
+
+func (c *tableAdopt) Run(ctx context.Context, streams process.Streams) error {
+	p, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := table.Adopt(ctx, p.store, c.Name, c.Property, p.tableDeps())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Out, "adopted %s as an append table with %d columns and %s files\n", t.Name, len(t.Schema.Fields()), countText(t.Snapshot.FileCount()))
+	return nil
 }
 
 type tableList struct {
@@ -156,6 +184,7 @@ type shownTable struct {
 	Key         []string     `json:"key,omitempty"`
 	Sequence    string       `json:"sequence,omitempty"`
 	Buckets     int          `json:"buckets,omitempty"`
+	PartitionBy []string     `json:"partition_by,omitempty"`
 	Version     int64        `json:"version"` // of the Delta log
 	Files       int          `json:"files"`
 	Bytes       int64        `json:"bytes"`
@@ -191,7 +220,7 @@ func (c *tableShow) Run(ctx context.Context, streams process.Streams) error {
 	}
 	shown := shownTable{
 		Table: t.Name, ID: t.ID, Incarnation: t.Incarnation, Mode: t.Mode, Key: t.Key, Sequence: t.Sequence,
-		Version: t.Snapshot.Version, Shards: shards,
+		PartitionBy: t.Snapshot.Metadata.PartitionColumns, Version: t.Snapshot.Version, Shards: shards,
 	}
 	if t.Mode == table.Upsert {
 		shown.Buckets = t.Buckets
@@ -209,6 +238,9 @@ func (c *tableShow) Run(ctx context.Context, streams process.Streams) error {
 	fmt.Fprintf(streams.Out, "%s: %s table, version %d, %s files, %s\n", shown.Table, shown.Mode, shown.Version, countText(shown.Files), bytesText(shown.Bytes))
 	if t.Mode == table.Upsert {
 		fmt.Fprintf(streams.Out, "key %s, sequence %s, %d buckets\n", listText(t.Key), orDash(t.Sequence), t.Buckets)
+	}
+	if len(shown.PartitionBy) > 0 {
+		fmt.Fprintf(streams.Out, "partitioned by %s\n", listText(shown.PartitionBy))
 	}
 	fmt.Fprintln(streams.Out, "\ncolumns")
 	for _, col := range shown.Columns {

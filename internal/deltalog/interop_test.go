@@ -2,9 +2,7 @@ package deltalog
 
 import (
 	"context"
-	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,37 +14,13 @@ import (
 	"tidemark/internal/clock"
 	"tidemark/internal/objstore"
 	"tidemark/internal/random"
+	"tidemark/test/readers"
 )
 
-// python runs testdata/interop.py with an interpreter that has delta-rs and DuckDB; without one the test is skipped,
-// unless nothing may be skipped.
+// python runs testdata/interop.py.
 func python(t *testing.T, into any, args ...string) {
 	t.Helper()
-	interpreter := os.Getenv("TIDEMARK_PYTHON")
-	if interpreter == "" {
-		interpreter = "python3"
-		if venv, err := filepath.Abs("../../.venv/bin/python"); err == nil {
-			if _, err := os.Stat(venv); err == nil {
-				interpreter = venv
-			}
-		}
-	}
-	if out, err := exec.Command(interpreter, "testdata/interop.py", "probe").CombinedOutput(); err != nil {
-		if os.Getenv("TIDEMARK_REQUIRE_ALL") != "" {
-			t.Fatalf("delta-rs and DuckDB are needed (make readers): %v\n%s", err, out)
-		}
-		t.Skip("delta-rs and DuckDB are not installed (make readers)")
-	}
-	cmd := exec.Command(interpreter, append([]string{"testdata/interop.py"}, args...)...)
-	var problems strings.Builder
-	cmd.Stderr = &problems
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("interop.py %v: %v\n%s", args, err, problems.String())
-	}
-	if err := json.Unmarshal(out, into); err != nil {
-		t.Fatalf("interop.py %v printed %q: %v", args, out, err)
-	}
+	readers.Run(t, into, append([]string{"testdata/interop.py"}, args...)...)
 }
 
 type seenTable struct {

@@ -154,8 +154,8 @@ func writable(table string, p Protocol, m Metadata) error {
 			}
 		}
 	}
-	if len(m.PartitionColumns) > 0 {
-		return &UnsupportedError{table, "partition columns (" + strings.Join(m.PartitionColumns, ", ") + ")", "Tidemark writes unpartitioned tables only"}
+	if len(m.PartitionColumns) > 0 && m.Configuration[PropertyKey] != "" {
+		return &UnsupportedError{table, "partition columns (" + strings.Join(m.PartitionColumns, ", ") + ") of an upsert table", "its files are divided by key; only append tables can be partitioned"}
 	}
 	if err := writableProperties(table, m.Configuration); err != nil {
 		return err

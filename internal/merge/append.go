@@ -54,7 +54,7 @@ func (j *appendJob) portions(g shardmanifest.Generation) source[portion] {
 			return err
 		}
 		defer r.Close()
-		if g.XXH3 == "" || !j.layout.Recodes(r) {
+		if len(j.partitions) > 0 || g.XXH3 == "" || !j.layout.Recodes(r) {
 			return j.project(ctx, r, func(rows arrow.Record) error { return give(portion{rows: rows}) })
 		}
 		for i, group := range r.RowGroups() {
@@ -82,21 +82,35 @@ func (j *appendJob) run(ctx context.Context) (result, error) {
 			}
 		}
 	}
-	p := &packer{attempt: j.attempt, numbers: j.numbers}
-	defer p.abort(ctx)
-	if err := j.pack(ctx, p, sources, origins); err != nil {
+	var out output = &packer{attempt: j.attempt, numbers: j.numbers}
+	if len(j.partitions) > 0 {
+		out = newRouter(j.attempt, j.numbers)
+	}
+	defer out.abort(ctx)
+	if err := j.pack(ctx, out, sources, origins); err != nil {
 		return result{}, err
 	}
-	if err := p.cut(ctx); err != nil {
+	adds, err := out.end(ctx)
+	if err != nil {
 		return result{}, err
 	}
-	return result{taken: j.take, adds: p.adds}, nil
+	return result{taken: j.take, adds: adds}, nil
+}
+
+// output is where the rows of an append job go.
+type output interface {
+	// add appends a portion, which stays the caller's.
+	add(context.Context, portion) error
+	// end writes what is left, and returns all files.
+	end(context.Context) ([]deltalog.Add, error)
+	// abort throws away what is not finished. It does nothing after an end.
+	abort(context.Context)
 }
 
 // pack writes what the sources give. When a generation turns out to be unusable nothing more is written, because its
 // rows may be in the open file already; the rest is only read, so that one pass finds everything that has to be left
 // out of the next.
-func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[portion], origins []origin) error {
+func (j *appendJob) pack(ctx context.Context, out output, sources []source[portion], origins []origin) error {
 	feed := startAhead(ctx, sources, j.Lanes, portion.release)
 	defer feed.stop()
 	var found stops
@@ -114,7 +128,7 @@ func (j *appendJob) pack(ctx context.Context, p *packer, sources []source[portio
 				break
 			}
 			if found == nil {
-				err = p.add(ctx, got)
+				err = out.add(ctx, got)
 			}
 			got.release()
 			var refused *schema.ValueError
@@ -139,6 +153,14 @@ func (p *packer) add(ctx context.Context, got portion) error {
 		return p.write(ctx, sorted{rows: got.rows})
 	}
 	return p.put(ctx, sorted{}, got.raw.Rows(), func(w *parquetfile.Writer) error { return w.Recode(got.raw) })
+}
+
+// end ends the open file.
+func (p *packer) end(ctx context.Context) ([]deltalog.Add, error) {
+	if err := p.cut(ctx); err != nil {
+		return nil, err
+	}
+	return p.adds, nil
 }
 
 // result is what a job has written and what it has merged by that.

@@ -23,8 +23,9 @@ type attempt struct {
 	target         int64 // bytes at which a data file is full
 	rowGroupBytes  int64
 	indexedColumns int
-	lanes          int   // jobs that run side by side
-	share          int64 // of the budget, for each of them
+	partitions     []string // the table's partition columns, which its files do not hold
+	lanes          int      // jobs that run side by side
+	share          int64    // of the budget, for each of them
 }
 
 // key is the store's key of a path in the table.
@@ -193,6 +194,10 @@ func (a *attempt) records(g shardmanifest.Generation) source[arrow.Record] {
 
 // project gives what a reader reads in the schema of the attempt.
 func (a *attempt) project(ctx context.Context, r *parquetfile.Reader, give func(arrow.Record) error) error {
+	return a.projectTo(ctx, r, a.shape.arrow, give)
+}
+
+func (a *attempt) projectTo(ctx context.Context, r *parquetfile.Reader, target *arrow.Schema, give func(arrow.Record) error) error {
 	for {
 		rec, err := r.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -201,7 +206,7 @@ func (a *attempt) project(ctx context.Context, r *parquetfile.Reader, give func(
 		if err != nil {
 			return err
 		}
-		rows, err := schema.Project(ctx, a.shape.mem, rec, a.shape.arrow)
+		rows, err := schema.Project(ctx, a.shape.mem, rec, target)
 		rec.Release()
 		if err != nil {
 			return err

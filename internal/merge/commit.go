@@ -50,6 +50,7 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 		execution: x,
 		shape:     shape{mem: x.Mem, arrow: e.schema.Arrow(), key: x.table.Key, sequence: x.table.Sequence},
 		target:    targetBytesDefault, indexedColumns: indexedColumns(x.properties),
+		partitions: x.table.Snapshot.Metadata.PartitionColumns,
 	}
 	if x.properties.TargetFileSize > 0 {
 		a.target = x.properties.TargetFileSize

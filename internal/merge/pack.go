@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/apache/arrow/go/v17/arrow"
+
 	"tidemark/internal/deltalog"
 	"tidemark/internal/objstore"
 	"tidemark/internal/parquetfile"
@@ -64,8 +66,13 @@ type packer struct {
 	bucket  string // of an upsert table; empty for an append table
 	// groupBytes is the size at which a row group ends; 0 is the attempt's.
 	groupBytes int64
-	open       *openFile
-	adds       []deltalog.Add
+	// Of a partition's files: the columns they hold, their folder, with a slash at its end, and the partition's values.
+	// Otherwise files hold all columns and lie in the table's own folder.
+	columns *arrow.Schema
+	folder  string
+	values  map[string]string
+	open    *openFile
+	adds    []deltalog.Add
 }
 
 // openFile is a file being written.
@@ -109,7 +116,7 @@ func (p *packer) put(ctx context.Context, s sorted, rows int64, put func(*parque
 }
 
 func (p *packer) begin(ctx context.Context) error {
-	name := fmt.Sprintf("part-%s-%d.parquet", p.req.Execution, p.numbers.take())
+	name := fmt.Sprintf("%spart-%s-%d.parquet", p.folder, p.req.Execution, p.numbers.take())
 	key := p.key(name)
 	p.files.add(key)
 	upload, err := p.store.Create(ctx, key)
@@ -122,7 +129,7 @@ func (p *packer) begin(ctx context.Context) error {
 		options.Key, err = p.shape.rowKey()
 	}
 	if err == nil {
-		w, err = parquetfile.NewWriter(upload, p.shape.arrow, options)
+		w, err = parquetfile.NewWriter(upload, p.fileColumns(), options)
 	}
 	if err != nil {
 		return errors.Join(err, upload.Abort(context.WithoutCancel(ctx)))
@@ -130,6 +137,9 @@ func (p *packer) begin(ctx context.Context) error {
 	p.open = &openFile{name: name, upload: upload, writer: w}
 	return nil
 }
+
+// fileColumns are the columns that the files hold.
+func (p *packer) fileColumns() *arrow.Schema { return cmp.Or(p.columns, p.shape.arrow) }
 
 // cut ends the file being written, if there is one: it is completed, opened again and checked.
 func (p *packer) cut(ctx context.Context) error {
@@ -151,7 +161,7 @@ func (p *packer) cut(ctx context.Context) error {
 	}
 	add := deltalog.Add{
 		Path: f.name, Size: summary.Bytes, ModificationTime: p.Clock.Now().UnixMilli(), DataChange: true,
-		Stats: summary.Stats.JSON(), PartitionValues: map[string]string{},
+		Stats: summary.Stats.JSON(), PartitionValues: p.values,
 	}
 	if p.bucket != "" {
 		add.Tags = map[string]string{
@@ -181,7 +191,7 @@ func (p *packer) check(ctx context.Context, name string, want parquetfile.Summar
 	if r.Rows() != want.Rows {
 		return &outputError{name, fmt.Errorf("%d rows were written, its footer says %d", want.Rows, r.Rows())}
 	}
-	if schema.Fingerprint(r.Schema()) != schema.Fingerprint(p.shape.arrow) {
+	if schema.Fingerprint(r.Schema()) != schema.Fingerprint(p.fileColumns()) {
 		return &outputError{name, fmt.Errorf("its schema reads back as %s", r.Schema())}
 	}
 	return nil

@@ -71,7 +71,7 @@ func newScan(ctx context.Context, d Deps, tableName string, o ScanOptions) (*sca
 	if err != nil {
 		return nil, err
 	}
-	s := &scan{pending: pending, attempt: &attempt{execution: x}}
+	s := &scan{pending: pending, attempt: &attempt{execution: x, partitions: x.table.Snapshot.Metadata.PartitionColumns}}
 	all := evolved.schema.Arrow()
 	if s.columns, err = selected(all, o.Columns); err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (s *scan) baseRecords(add deltalog.Add) source[arrow.Record] {
 			return s.baseError(add.Path, err)
 		}
 		defer r.Close()
-		return s.baseError(add.Path, s.project(ctx, r, give))
+		return s.baseError(add.Path, s.baseSource(ctx, r, add.PartitionValues, give))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"tidemark/internal/deltalog"
 	"tidemark/internal/objstore"
+	"tidemark/internal/partition"
 	"tidemark/internal/random"
 	"tidemark/internal/rowkey"
 	"tidemark/internal/schema"
@@ -26,6 +27,9 @@ type CreateOptions struct {
 	Key      []string // the key columns of an upsert table
 	Sequence string   // of an upsert table: the column that decides between versions of a key, or ""
 	Buckets  int      // of an upsert table: 1 to 4096, 0 is 8
+	// PartitionBy are the columns that partition an append table, outermost first: each of its files holds the rows of
+	// one value of each.
+	PartitionBy []string
 	// Properties are further table properties, such as delta.logRetentionDuration or tidemark.policy.max_wait.
 	Properties map[string]string
 }
@@ -126,7 +130,9 @@ func (o CreateOptions) metadata(s Settings, id string, d Deps) deltalog.Metadata
 		c = map[string]string{}
 	}
 	maps.Copy(c, s.properties(id))
-	return deltalog.Metadata{ID: id, SchemaString: o.Schema.String(), CreatedTime: d.Clock.Now().UnixMilli(), Configuration: c}
+	return deltalog.Metadata{
+		ID: id, SchemaString: o.Schema.String(), PartitionColumns: o.PartitionBy, CreatedTime: d.Clock.Now().UnixMilli(), Configuration: c,
+	}
 }
 
 // settings checks the definition of a table.
@@ -144,28 +150,24 @@ func (o CreateOptions) settings(name string) (Settings, error) {
 	if o.Schema == nil || len(o.Schema.Fields()) == 0 {
 		return fail("it has no columns")
 	}
-	if err := schema.CheckNames(o.Schema.Arrow()); err != nil {
-		return Settings{}, fmt.Errorf("table %s cannot be created: %w", name, err)
-	}
-	for _, f := range o.Schema.Fields() {
-		if strings.EqualFold(f.Name, schema.OpColumn) {
-			return fail("the column name %s is kept for marking deletes in generations; rename it", f.Name)
-		}
-	}
-	for property := range o.Properties {
-		if strings.HasPrefix(property, "tidemark.") && !strings.HasPrefix(property, deltalog.PropertyPolicy) && property != deltalog.PropertyState {
-			return fail("the property %s is set by the table's definition", property)
-		}
+	if err := errors.Join(checkColumns(name, o.Schema), checkFurther(name, o.Properties)); err != nil {
+		return Settings{}, err
 	}
 	switch s.Mode {
 	case Append:
 		if len(o.Key) > 0 || o.Sequence != "" || o.Buckets != 0 {
 			return fail("key, sequence and buckets are for upsert tables")
 		}
+		if err := partition.Check(o.Schema, o.PartitionBy); err != nil {
+			return fail("%v", err)
+		}
 		return s, nil
 	case Upsert:
 	default:
 		return fail("mode %q; want append or upsert", s.Mode)
+	}
+	if len(o.PartitionBy) > 0 {
+		return fail("its files are divided by key; only an append table can be partitioned")
 	}
 	if s.Buckets == 0 {
 		s.Buckets = bucketsDefault
@@ -174,6 +176,29 @@ func (o CreateOptions) settings(name string) (Settings, error) {
 		return fail("%d buckets; want 1 to %d", s.Buckets, bucketsMax)
 	}
 	return s, o.checkKey(name)
+}
+
+// checkColumns refuses columns whose names cannot be a table's.
+func checkColumns(name string, columns *schema.Schema) error {
+	if err := schema.CheckNames(columns.Arrow()); err != nil {
+		return fmt.Errorf("table %s: %w", name, err)
+	}
+	for _, f := range columns.Fields() {
+		if strings.EqualFold(f.Name, schema.OpColumn) {
+			return &DefinitionError{name, fmt.Sprintf("the column name %s is kept for marking deletes in generations; rename it", f.Name)}
+		}
+	}
+	return nil
+}
+
+// checkFurther refuses properties that are not anybody's to choose.
+func checkFurther(name string, properties map[string]string) error {
+	for property := range properties {
+		if strings.HasPrefix(property, "tidemark.") && !strings.HasPrefix(property, deltalog.PropertyPolicy) && property != deltalog.PropertyState {
+			return &DefinitionError{name, fmt.Sprintf("the property %s is set by the table's definition", property)}
+		}
+	}
+	return nil
 }
 
 // sequenceKinds are the types whose order decides between two versions of a row.

@@ -12,6 +12,7 @@ import (
 	"tidemark/internal/clock"
 	"tidemark/internal/deltalog"
 	"tidemark/internal/objstore"
+	"tidemark/internal/partition"
 	"tidemark/internal/random"
 	"tidemark/internal/schema"
 )
@@ -40,7 +41,15 @@ type Table struct {
 // Mergeable returns nil if Tidemark may change the table's data: it implements all the table requires, and nobody else
 // has changed the data of an upsert table. The errors are *deltalog.UnsupportedError and *deltalog.ForeignWriteError.
 func (t *Table) Mergeable() error {
-	return errors.Join(t.Snapshot.Foreign(), t.Snapshot.Writable())
+	return errors.Join(t.Snapshot.Foreign(), t.Snapshot.Writable(), t.partitionable())
+}
+
+// partitionable refuses partition columns of types that Tidemark does not write as text.
+func (t *Table) partitionable() error {
+	if err := partition.Check(t.Schema, t.Snapshot.Metadata.PartitionColumns); err != nil {
+		return &deltalog.UnsupportedError{Table: t.Name, Name: "partition columns (" + strings.Join(t.Snapshot.Metadata.PartitionColumns, ", ") + ")", Why: err.Error()}
+	}
+	return nil
 }
 
 // Mark is the merged mark of a shard; 0 if nothing was ever merged.
