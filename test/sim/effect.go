@@ -244,6 +244,10 @@ func (r *request) arrive() {
 	if r.abandoned() && (!r.mutates || !r.fate.landsAlone) {
 		return
 	}
+	if p.amid > 0 && r.to == toStore && r.mutates && !w.plan.healed {
+		p.pause(p.amid) // the answer comes after it
+		p.amid = 0
+	}
 	if r.fate.kind != fateAnswered || r.fate.stalled {
 		w.plan.fired = append(w.plan.fired, r.id)
 	}

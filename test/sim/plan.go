@@ -56,7 +56,7 @@ type rates struct {
 type incident struct {
 	id   string
 	at   time.Duration
-	kind string        // crash, stop, pause, sleep, cut store, cut etcd, wipe, compact, break, full, damage …
+	kind string        // crash, stop, pause, amid, sleep, cut store, cut etcd, wipe, compact, break, full, damage …
 	who  int           // index of the process, modulo
 	last time.Duration // how long
 }
@@ -133,6 +133,13 @@ func (p *plan) extras(r *rand.Rand) {
 			p.incidents = append(p.incidents, sleep)
 			p.load = max(p.load, sleep.at+sleep.last+20*time.Second)
 			p.pause = max(p.pause, p.load*time.Duration(p.writers)/sealsMax)
+		}
+	}
+	if r.IntN(3) == 0 {
+		for n := range 1 + r.IntN(3) {
+			p.incidents = append(p.incidents, incident{
+				id: fmt.Sprintf("amid %d", n), at: 2*time.Second + time.Duration(r.Int64N(int64(p.load))), kind: "amid", who: r.IntN(64), last: between(r, time.Second, 70*time.Second),
+			})
 		}
 	}
 	slices.SortStableFunc(p.incidents, func(a, b incident) int { return int(a.at - b.at) })

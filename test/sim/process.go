@@ -26,6 +26,7 @@ type process struct {
 	cancel context.CancelCauseFunc
 	dead   chan struct{} // closed by a crash
 	ended  chan struct{} // closed when its main function has returned
+	amid   time.Duration // it pauses for so long when it next changes something in the store; only the world's goroutine
 
 	mu         sync.Mutex    // guards the following
 	paused     time.Duration // until then; 0 is not at all

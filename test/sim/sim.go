@@ -422,7 +422,7 @@ func (s *sim) happen(i incident) {
 		s.damage(i)
 		return
 	}
-	if i.kind == "sleep" {
+	if i.kind == "sleep" || i.kind == "amid" {
 		p = s.role("exec-" + itoa(1+i.who%w.plan.executors))
 	}
 	if !p.alive() {
@@ -436,6 +436,8 @@ func (s *sim) happen(i incident) {
 			w.trace.say(p.name, "is told to stop")
 			p.cancel(context.Canceled)
 		}
+	case "amid":
+		p.amid = i.last
 	case "pause", "sleep":
 		p.pause(i.last)
 	case "cut store":
