@@ -38,6 +38,7 @@ readers: .venv/ready ## Install delta-rs and DuckDB, the independent readers of 
 
 test-e2e: build readers ## Run the slower suite: real processes, kills, real input, independent readers
 	TIDEMARK_E2E=1 TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 40m -v ./test/e2e/...
+	TIDEMARK_E2E=1 $(GO) test -count=1 -timeout 10m -v -run TwoGiB ./internal/merge
 
 test-web: build ## Run what looks at the page in headless Chromium: every page, width and action (2 min; part of test-e2e)
 	TIDEMARK_E2E=1 $(GO) test -count=1 -timeout 15m -v -run TestPage ./test/e2e

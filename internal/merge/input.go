@@ -16,6 +16,10 @@ import (
 // decoded side by side.
 const eagerBytesMax = 1 << 20
 
+// eagerDecodedMax is how much of a small generation is decoded at once at most: text that repeats itself may be a
+// thousand times as large as its file.
+const eagerDecodedMax = 16 << 20
+
 // readAhead is how many batches of a streamed generation are in memory: the one in hand, one whose rows are waiting to be
 // spliced, and one under construction.
 const readAhead = 3
@@ -55,9 +59,9 @@ func (a *attempt) openInput(ctx context.Context, g shardmanifest.Generation) (*i
 		}
 		in.decoded = append(in.decoded, b)
 		in.memory += b.size
-		if g.Bytes > eagerBytesMax {
-			// The reader's own estimate allows for batches of any size; the first one shows what they are here.
-			in.memory = min(estimate, g.Bytes+g.Bytes/2+readAhead*b.size)
+		if g.Bytes > eagerBytesMax || in.memory > eagerDecodedMax {
+			// The reader's own estimate allows for batches of any size; the first ones show what they are here.
+			in.memory += min(estimate, g.Bytes+g.Bytes/2+(readAhead-1)*b.size)
 			return in, nil
 		}
 	}
