@@ -45,9 +45,12 @@ func (s *sealing) upload(ctx context.Context, env *environment, in *intake, hold
 		g.KeyMin, g.KeyMax = sorted.bounds()
 		order = sorted
 	}
-	summary, err := writeFile(ctx, env, hold.Chain().Key(g.Path), records[0].Schema(), order)
+	summary, info, err := writeFile(ctx, env, hold.Chain().Key(g.Path), records[0].Schema(), order)
 	if err != nil {
 		return err
+	}
+	if info.Vouched {
+		g.ETag = info.ETag
 	}
 	g.Rows, g.Bytes, g.XXH3, g.Schema = summary.Rows, summary.Bytes, summary.XXH3, summary.Schema
 	return nil
@@ -161,30 +164,30 @@ func abort(ctx context.Context, upload objstore.Upload) {
 }
 
 // writeFile encodes and uploads one file, and checks that the store has all of it.
-func writeFile(ctx context.Context, env *environment, key string, s *arrow.Schema, data rows) (parquetfile.Summary, error) {
+func writeFile(ctx context.Context, env *environment, key string, s *arrow.Schema, data rows) (parquetfile.Summary, objstore.Info, error) {
 	upload, err := env.deps.Store.Create(ctx, key)
 	if err != nil {
-		return parquetfile.Summary{}, err
+		return parquetfile.Summary{}, objstore.Info{}, err
 	}
 	defer abort(ctx, upload)
 	file, err := parquetfile.NewWriter(upload, s, parquetfile.WriterOptions{Mem: env.deps.Mem})
 	if err != nil {
-		return parquetfile.Summary{}, err
+		return parquetfile.Summary{}, objstore.Info{}, err
 	}
 	defer file.Abort()
 	if err := data.each(ctx, file.Write); err != nil {
-		return parquetfile.Summary{}, err
+		return parquetfile.Summary{}, objstore.Info{}, err
 	}
 	summary, err := file.Close()
 	if err != nil {
-		return parquetfile.Summary{}, err
+		return parquetfile.Summary{}, objstore.Info{}, err
 	}
 	info, err := upload.Complete(ctx)
 	if err != nil {
-		return parquetfile.Summary{}, err
+		return parquetfile.Summary{}, objstore.Info{}, err
 	}
 	if info.Size != summary.Bytes {
-		return parquetfile.Summary{}, fmt.Errorf("%s has %d bytes in the store and %d were written", key, info.Size, summary.Bytes)
+		return parquetfile.Summary{}, objstore.Info{}, fmt.Errorf("%s has %d bytes in the store and %d were written", key, info.Size, summary.Bytes)
 	}
-	return summary, nil
+	return summary, info, nil
 }

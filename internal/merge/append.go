@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"tidemark/internal/deltalog"
+	"tidemark/internal/objstore"
 	"tidemark/internal/parquetfile"
 	"tidemark/internal/schema"
 	"tidemark/internal/shardmanifest"
@@ -33,15 +34,20 @@ type origin struct {
 	generation shardmanifest.Generation
 }
 
-// portion is some rows of a generation: decoded, in the table's schema, or a row group as the file holds it.
+// portion is some rows of a generation: decoded, in the table's schema; a row group as the file holds it; or the whole file,
+// unread.
 type portion struct {
-	rows arrow.Record
-	raw  *parquetfile.RawRowGroup
+	rows  arrow.Record
+	raw   *parquetfile.RawRowGroup
+	whole *wholeFile
 }
 
 func (p portion) release() {
 	if p.rows != nil {
 		p.rows.Release()
+	}
+	if p.whole != nil {
+		_ = p.whole.reader.Close() // it was only read
 	}
 }
 
@@ -49,6 +55,9 @@ func (p portion) release() {
 // its checksum proves, is not decoded.
 func (j *appendJob) portions(g shardmanifest.Generation) source[portion] {
 	return func(ctx context.Context, give func(portion) error) error {
+		if given, err := j.giveWhole(ctx, g, give); given || err != nil {
+			return err
+		}
 		r, err := j.openGeneration(ctx, g)
 		if err != nil {
 			return err
@@ -133,7 +142,8 @@ func (j *appendJob) pack(ctx context.Context, out output, sources []source[porti
 			got.release()
 			var refused *schema.ValueError
 			var damaged *parquetfile.FileError
-			if errors.As(err, &refused) || errors.As(err, &damaged) { // the rows do not fit any file of ours
+			gone := got.whole != nil && errors.Is(err, objstore.ErrNotFound)
+			if errors.As(err, &refused) || errors.As(err, &damaged) || gone { // the rows do not fit any file of ours, or are lost
 				err = j.failed(origins[i].shard, origins[i].generation.Number, err)
 			}
 			if err != nil && !found.add(err) {
@@ -149,6 +159,9 @@ func (j *appendJob) pack(ctx context.Context, out output, sources []source[porti
 
 // add appends a portion of an append table.
 func (p *packer) add(ctx context.Context, got portion) error {
+	if got.whole != nil {
+		return p.join(ctx, got.whole)
+	}
 	if got.raw == nil {
 		return p.write(ctx, sorted{rows: got.rows})
 	}

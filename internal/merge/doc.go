@@ -13,12 +13,14 @@
 //   - a file that is committed was opened and checked before; a file that was not committed is deleted, unless a request
 //     might yet commit it (invariant 9);
 //   - progress is reported for completed work only (invariant 10);
+//   - rows are decoded only where they must be: whole files of full row groups are joined by reference (join.go), other
+//     files of the table's own columns are recoded page by page, the rest is decoded;
 //   - memory stays within the budget plus one row group per open input, whatever the size of the merge.
 //
 // It relies on the object store's put-if-absent for the commit (internal/deltalog), on manifests for what is sealed
 // (internal/shardmanifest), and on its store being a scope that is fenced when the execution loses its turn.
 //
 // The decisions are pure and have no I/O: plan.go (what goes into a commit), fold.go (which version of a key survives),
-// order.go (what moves in which order). The edges are append.go, upsert.go, input.go and pack.go; execution.go is the
+// order.go (what moves in which order). The edges are append.go, join.go, upsert.go, input.go and pack.go; execution.go is the
 // loop around them.
 package merge

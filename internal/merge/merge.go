@@ -39,6 +39,7 @@ type Deps struct {
 	Progress func(Progress)
 
 	rowGroupBytes int64 // of the files written, instead of what the budget allows; for tests
+	joinedBytes   int64 // of files and row groups from which on they are joined, instead of what is sensible; for tests
 }
 
 // Outcome is what a merge has done. It is complete also beside an error: what was committed stays committed.

@@ -194,6 +194,9 @@ func (p *packer) check(ctx context.Context, name string, want parquetfile.Summar
 	if schema.Fingerprint(r.Schema()) != schema.Fingerprint(p.fileColumns()) {
 		return &outputError{name, fmt.Errorf("its schema reads back as %s", r.Schema())}
 	}
+	if err := r.Confirm(want.Stats); err != nil {
+		return &outputError{name, err}
+	}
 	return nil
 }
 

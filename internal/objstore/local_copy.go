@@ -5,7 +5,7 @@ import (
 )
 
 // copyStep is how much is copied between two looks at the scope: some milliseconds of work.
-const copyStep = 64 << 20
+const copyStep = 16 << 20
 
 // CopyRange implements [RangeCopier]. The kernel copies (copy_file_range), and a file system that can shares the blocks.
 func (u *localUpload) CopyRange(key, etag string, offset, n int64) error {
@@ -44,6 +44,7 @@ func (u *localUpload) CopyRange(key, etag string, offset, n int64) error {
 			return failLocal(OpCopyRange, u.key, err)
 		}
 		n -= copied
+		startWriteback(u.temp.file)
 	}
 	return nil
 }

@@ -178,21 +178,31 @@ func (g *flatRowGroups) copy(raw *RawRowGroup) error {
 	if err := g.end(); err != nil {
 		return err
 	}
-	from := raw.meta.RowGroups[raw.index]
+	return g.describe(raw.meta, raw.index, func(i int, start int64) (int64, error) {
+		shift := g.sink.bytes - start
+		_, err := g.sink.Write(raw.chunks[i])
+		return shift, err
+	})
+}
+
+// describe describes a row group of another file in the footer. place puts a chunk into this file and says how far it lies
+// behind where it was.
+func (g *flatRowGroups) describe(meta *metadata.FileMetaData, index int, place func(column int, start int64) (shift int64, err error)) error {
+	from := meta.RowGroups[index]
 	footer := g.footer.AppendRowGroup()
 	footer.SetNumRows(int(from.NumRows))
-	for i, chunk := range raw.chunks {
-		old, err := raw.meta.RowGroup(raw.index).ColumnChunk(i)
+	for i := range from.Columns {
+		old, err := meta.RowGroup(index).ColumnChunk(i)
 		if err != nil {
 			return err
 		}
-		start, _ := chunkRange(old)
-		shift := g.sink.bytes - start
-		if _, err := g.sink.Write(chunk); err != nil {
+		start, n := chunkRange(old)
+		shift, err := place(i, start)
+		if err != nil {
 			return err
 		}
 		about, described := footer.NextColumnChunk().Contents(), *from.Columns[i].MetaData
-		about.FileOffset = g.sink.bytes
+		about.FileOffset = start + n + shift
 		about.MetaData = &described
 		described.DataPageOffset += shift
 		described.DictionaryPageOffset = nil
@@ -201,7 +211,7 @@ func (g *flatRowGroups) copy(raw *RawRowGroup) error {
 			described.DictionaryPageOffset = &at
 		}
 		described.IndexPageOffset, described.BloomFilterOffset = nil, nil
-		if s := described.Statistics; s != nil && !writtenByUs(raw.meta) {
+		if s := described.Statistics; s != nil && !writtenByUs(meta) {
 			nulls := *s
 			nulls.Min, nulls.Max, nulls.MinValue, nulls.MaxValue, nulls.DistinctCount = nil, nil, nil, nil, nil
 			described.Statistics = &nulls

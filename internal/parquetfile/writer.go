@@ -47,7 +47,7 @@ type WriterOptions struct {
 // Summary describes a finished file.
 type Summary struct {
 	Rows, Bytes int64
-	XXH3        string // of the whole file, 16 hexadecimal digits
+	XXH3        string // of the whole file, 16 hexadecimal digits; empty if files were joined into it
 	Stats       *Stats
 	Schema      string // schema.Fingerprint of the columns
 }

@@ -107,6 +107,9 @@ type Generation struct {
 	KeyMin []byte `json:"key_min,omitempty"`
 	KeyMax []byte `json:"key_max,omitempty"`
 	XXH3   string `json:"xxh3,omitempty"` // of the file, 16 hexadecimal digits
+	// ETag is the store's version of the file, if the store vouches for its bytes: then a merge may have the store copy
+	// them unread, provided that this is still the version.
+	ETag string `json:"etag,omitempty"`
 }
 
 // Pending returns the listed generations above a merged mark, ascending. The slice is shared: do not change it.

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package objstore
+
+import "os"
+
+func startWriteback(*os.File) {}
