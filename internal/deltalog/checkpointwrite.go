@@ -155,13 +155,13 @@ func (b *checkpointBuilder) all(s *Snapshot, flush func(arrow.Record) error) err
 			tags = e.Tags
 		}
 		// In a checkpoint nothing is a change any more.
-		if err := b.action(3, e.Path, e.PartitionValues, e.Size, e.ModificationTime, false, optional(e.Stats), tags); err != nil {
+		if err := b.action(3, e.Path, partitionJSON(e.PartitionValues), e.Size, e.ModificationTime, false, optional(e.Stats), tags); err != nil {
 			return err
 		}
 	}
 	for r := range s.Tombstones() {
 		e := encodeRemove(r)
-		if err := b.action(4, e.Path, e.DeletionTimestamp, false, true, e.PartitionValues, e.Size); err != nil {
+		if err := b.action(4, e.Path, e.DeletionTimestamp, false, true, partitionJSON(e.PartitionValues), e.Size); err != nil {
 			return err
 		}
 	}
@@ -209,6 +209,10 @@ func appendValue(to array.Builder, v any) {
 		}
 	case *array.MapBuilder:
 		m, ok := v.(map[string]string)
+		partition, isPartition := v.(partitionJSON)
+		if isPartition {
+			m, ok = partition, true
+		}
 		if !ok {
 			to.AppendNull()
 			return
@@ -216,7 +220,11 @@ func appendValue(to array.Builder, v any) {
 		to.Append(true)
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			to.KeyBuilder().(*array.StringBuilder).Append(k)
-			to.ItemBuilder().(*array.StringBuilder).Append(m[k])
+			if text := m[k]; isPartition && text == "" {
+				to.ItemBuilder().AppendNull()
+			} else {
+				to.ItemBuilder().(*array.StringBuilder).Append(text)
+			}
 		}
 	case *array.ListBuilder:
 		list := v.([]string)

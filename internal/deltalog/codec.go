@@ -24,7 +24,7 @@ type actionJSON struct {
 
 type addJSON struct {
 	Path             string            `json:"path"`
-	PartitionValues  map[string]string `json:"partitionValues"`
+	PartitionValues  partitionJSON     `json:"partitionValues"`
 	Size             int64             `json:"size"`
 	ModificationTime int64             `json:"modificationTime"`
 	DataChange       bool              `json:"dataChange"`
@@ -38,11 +38,26 @@ type removeJSON struct {
 	DeletionTimestamp    int64             `json:"deletionTimestamp,omitempty"`
 	DataChange           bool              `json:"dataChange"`
 	ExtendedFileMetadata bool              `json:"extendedFileMetadata,omitempty"`
-	PartitionValues      map[string]string `json:"partitionValues,omitzero"`
+	PartitionValues      partitionJSON     `json:"partitionValues,omitzero"`
 	Size                 int64             `json:"size,omitempty"`
 	Stats                string            `json:"stats,omitempty"`
 	Tags                 map[string]string `json:"tags,omitempty"`
 	DeletionVector       *json.RawMessage  `json:"deletionVector,omitempty"`
+}
+
+// partitionJSON are partition values, of which "" is null: the protocol takes an empty string for one too, but not every
+// reader does.
+type partitionJSON map[string]string
+
+func (p partitionJSON) MarshalJSON() ([]byte, error) {
+	out := make(map[string]*string, len(p))
+	for column, text := range p {
+		out[column] = nil
+		if text != "" {
+			out[column] = &text
+		}
+	}
+	return json.Marshal(out)
 }
 
 type infoJSON struct {

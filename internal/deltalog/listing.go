@@ -21,8 +21,8 @@ func commitName(version int64) string { return fmt.Sprintf("%020d.json", version
 func checkpointName(version int64) string { return fmt.Sprintf("%020d.checkpoint.parquet", version) }
 
 // logName matches what a log holds per version: its commit, its classic checkpoint, a part of a multi-part checkpoint,
-// its checksum, and a compaction of the versions from it to another.
-var logName = regexp.MustCompile(`^(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.(\d{10})\.(\d{10})\.parquet|(\d{20})\.compacted\.json)$`)
+// a checkpoint of the second kind, its checksum, and a compaction of the versions from it to another.
+var logName = regexp.MustCompile(`^(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.(\d{10})\.(\d{10})\.parquet|checkpoint\.([0-9a-f-]{36})\.(json|parquet)|(\d{20})\.compacted\.json)$`)
 
 // logFile is one recognised file of a log.
 type logFile struct {
@@ -32,6 +32,7 @@ type logFile struct {
 	commit      bool
 	checkpoint  bool
 	part, parts int64 // of a multi-part checkpoint; 1 of 1 for a classic one
+	v2          bool  // a checkpoint of the v2Checkpoint feature, which is not read
 }
 
 func parseLogName(name string) (logFile, bool) {
@@ -52,6 +53,8 @@ func parseLogName(name string) (logFile, bool) {
 		f.part, _ = strconv.ParseInt(m[3], 10, 64)
 		f.parts, _ = strconv.ParseInt(m[4], 10, 64)
 		f.checkpoint = f.part >= 1 && f.part <= f.parts && f.parts <= checkpointPartsMax
+	case m[5] != "":
+		f.v2 = true
 	}
 	return f, true
 }
@@ -70,6 +73,7 @@ type listing struct {
 	files       []logFile
 	versions    []logFile         // commits, rising
 	checkpoints []checkpointFiles // complete ones, rising
+	v2          bool              // there are checkpoints of the v2Checkpoint feature
 	date        time.Time         // the store's clock at the last page
 }
 
@@ -94,7 +98,9 @@ func (l *Log) list(ctx context.Context, from int64) (*listing, error) {
 				done = true
 				break
 			}
-			if f, ok := parseLogName(name); ok {
+			if f, ok := parseLogName(name); ok && f.v2 {
+				out.v2 = true
+			} else if ok {
 				f.Info = info
 				out.files = append(out.files, f)
 			}
@@ -164,11 +170,20 @@ func (l *listing) after(table string, version int64) ([]logFile, error) {
 	}
 	for j, v := range versions {
 		if want := version + 1 + int64(j); v.version != want {
-			return nil, &GapError{Table: table, Missing: want, Next: v.version}
+			return nil, l.gap(table, want, v.version)
 		}
 	}
 	if len(versions) == 0 && version < 0 {
-		return nil, &GapError{Table: table, Missing: 0, Next: -1}
+		return nil, l.gap(table, 0, -1)
 	}
 	return versions, nil
+}
+
+// gap is the failure of a log whose versions do not follow each other: what is missing may stand in a checkpoint that is
+// not read.
+func (l *listing) gap(table string, missing, next int64) error {
+	if l.v2 {
+		return &UnsupportedError{table, "the reader feature v2Checkpoint", "its log begins with such a checkpoint; set delta.checkpointPolicy to classic, write a checkpoint and drop the feature"}
+	}
+	return &GapError{Table: table, Missing: missing, Next: next}
 }

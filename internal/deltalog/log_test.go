@@ -554,6 +554,30 @@ func TestTablesThatNeedMoreOfReadersAreRefusedWhereverItShows(t *testing.T) {
 	}
 }
 
+// A log that begins with a checkpoint of the second kind says so, by the feature's name, instead of looking damaged.
+func TestALogThatBeginsWithACheckpointOfTheSecondKindIsRefusedByName(t *testing.T) {
+	c := clock.System()
+	for _, ending := range []string{"json", "parquet"} {
+		memory := objstore.NewMemory(c)
+		l, _ := newLog(t, memory, c)
+		foreign(t, memory, 1, `{"add":{"path":"p","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}`)
+		if r := memory.PutIfAbsent(t.Context(), l.key("00000000000000000001.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5."+ending), []byte("{}")); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if _, err := l.Snapshot(t.Context()); err != nil {
+			t.Fatalf("the versions are still there: %v", err)
+		}
+		if err := memory.Delete(t.Context(), l.key(commitName(0))); err != nil {
+			t.Fatal(err)
+		}
+		_, err := open(memory, c).Snapshot(t.Context())
+		var refused *UnsupportedError
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "v2Checkpoint") {
+			t.Errorf("%s: %v", ending, err)
+		}
+	}
+}
+
 func TestUnreadableVersionsAreTyped(t *testing.T) {
 	c := clock.System()
 	good := `{"add":{"path":"p","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}`
