@@ -1,6 +1,7 @@
 package parquetfile
 
 import (
+	"bytes"
 	"math"
 	"math/big"
 	"strconv"
@@ -199,16 +200,24 @@ type textBounds struct {
 
 func (t *textBounds) add(arr arrow.Array, valid func(i int) bool) {
 	text := arr.(*array.String)
+	if text.Len() == 0 {
+		return
+	}
+	offsets, values := text.ValueOffsets(), text.ValueBytes()
 	lo, hi := -1, -1
+	var low, high []byte
 	for i := range text.Len() {
 		if valid != nil && !valid(i) {
 			continue
 		}
-		if lo < 0 || text.Value(i) < text.Value(lo) {
-			lo = i
-		}
-		if hi < 0 || text.Value(i) > text.Value(hi) {
-			hi = i
+		v := values[offsets[i]-offsets[0] : offsets[i+1]-offsets[0]]
+		switch {
+		case lo < 0:
+			lo, hi, low, high = i, i, v, v
+		case bytes.Compare(v, low) < 0:
+			lo, low = i, v
+		case bytes.Compare(v, high) > 0:
+			hi, high = i, v
 		}
 	}
 	if lo < 0 {
