@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
+	"go.opentelemetry.io/otel/trace"
 
 	"tidemark/internal/clock"
 	"tidemark/internal/objstore"
@@ -80,6 +81,10 @@ type Config struct {
 	EtcdUser, EtcdPassword string
 	// Prefix is that of the cluster's keys in etcd; empty is the default cluster's.
 	Prefix string
+
+	// Tracers gets a span for every seal, in the trace in which the executors show the generation's merge
+	// (docs/operations.md); nil makes none. Any provider will do; the span is linked to that of Seal's context.
+	Tracers trace.TracerProvider
 
 	// IfFree refuses, with ErrOpen, a shard that another writer has open, instead of fencing that writer.
 	IfFree bool

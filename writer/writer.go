@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"tidemark/internal/rowkey"
 	"tidemark/internal/shardmanifest"
+	"tidemark/internal/tracing"
 )
 
 // Writer holds one shard. It is safe for concurrent use; calls are served one at a time.
@@ -25,10 +27,11 @@ type Writer struct {
 	// bucket is the bucket of an upsert shard, else -1.
 	bucket int
 
-	buffer  []batch  // taken and not given to a seal yet
-	sealing *sealing // not settled: to be sealed again before anything else
-	backlog backlog  // as known after the last seal or look
-	ended   error    // ErrClosed, once closed, abandoned or fenced
+	buffer  []batch   // taken and not given to a seal yet
+	sealing *sealing  // not settled: to be sealed again before anything else
+	began   time.Time // when that seal began
+	backlog backlog   // as known after the last seal or look
+	ended   error     // ErrClosed, once closed, abandoned or fenced
 }
 
 // batch is one appended record in the shape of the table at that time.
@@ -199,7 +202,7 @@ func (w *Writer) seal(ctx context.Context) (Sealed, error) {
 	if err := w.admitted(ctx); err != nil {
 		return Sealed{}, w.failed(err)
 	}
-	w.sealing = &sealing{batches: w.buffer}
+	w.sealing, w.began = &sealing{batches: w.buffer}, w.env.deps.Clock.Now()
 	w.buffer = nil
 	if err := w.sealing.upload(ctx, w.env, w.in, w.hold); err != nil {
 		w.takeBack()
@@ -236,6 +239,11 @@ func (w *Writer) commit(ctx context.Context) (Sealed, error) {
 		return Sealed{}, w.failed(err)
 	}
 	g, number := w.sealing.generation, w.sealing.number
+	if p := w.env.cfg.Tracers; p != nil {
+		tracing.Sealed(ctx, p, tracing.Generation{
+			Table: w.env.cfg.Table, TableID: w.env.table.ID, Shard: w.shard, Number: number, SealedMS: g.SealedMS,
+		}, g.Rows, g.Bytes, w.began, w.env.deps.Clock.Now())
+	}
 	for _, b := range w.sealing.batches {
 		b.rec.Release()
 		w.room.used.Add(-b.bytes)

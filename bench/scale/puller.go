@@ -184,6 +184,6 @@ func (p *puller) execute(ctx context.Context, turn ownership.Turn) {
 		outcomes[n] = record
 	}
 	if p.turns.Release(ctx, turn, outcomes) == nil && len(marks) > 0 {
-		p.detached.Go(marks)
+		p.detached.Go(marks, func(error) {})
 	}
 }

@@ -49,12 +49,12 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 	if err != nil {
 		return err
 	}
-	defer server.Client.Close()
+	defer server.Close()
 	work, err := executor.New(executor.Config{
-		ID: server.ID, Address: c.Listen, Version: process.Version, Slots: c.Slots, Memory: budget, IdleTimeout: c.IdleTimeout, Lease: lease,
+		ID: server.ID, Address: server.HTTP.Reach(), Version: process.Version, Slots: c.Slots, Memory: budget, IdleTimeout: c.IdleTimeout, Lease: lease,
 	}, executor.Deps{
 		Client: server.Client, Keys: server.Keys, Store: server.Store, Clock: server.Clock, Random: server.Random,
-		Mem: memory.DefaultAllocator, Log: server.Log, Metrics: server.Metrics,
+		Mem: memory.DefaultAllocator, Log: server.Log, Metrics: server.Metrics, Traces: server.Traces,
 	})
 	if err != nil {
 		return process.Usagef("%v", err)

@@ -45,7 +45,7 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 	if err != nil {
 		return err
 	}
-	defer server.Client.Close()
+	defer server.Close()
 	if dir, local := objstore.LocalDir(c.Root); local {
 		lock, err := rootlock.Lock(ctx, server.Store, dir, false)
 		if err != nil {
@@ -54,7 +54,7 @@ func (c *cli) Run(ctx context.Context, streams process.Streams, signals *process
 		defer lock.Unlock()
 	}
 	work, err := master.New(master.Config{
-		ID: server.ID, Address: c.Listen, Version: process.Version, Cluster: c.Cluster, Slots: c.ClusterSlots,
+		ID: server.ID, Address: server.HTTP.Reach(), URL: server.HTTP.URL(), Version: process.Version, Cluster: c.Cluster, Slots: c.ClusterSlots,
 		Keys: server.Keys, Client: server.Client, Store: server.Store, Clock: server.Clock, Random: server.Random,
 		Log: server.Log, Lease: lease, IdleTimeout: c.IdleTimeout,
 	})

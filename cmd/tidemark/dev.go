@@ -16,6 +16,7 @@ type devCommand struct {
 	placeFlags
 	process.CapacityFlags
 	process.HTTPFlags
+	process.TraceFlags
 	LogLevel  string        `help:"Least severe level that is logged on standard error." enum:"trace,debug,info,warn,error" default:"warn" env:"TIDEMARK_LOG_LEVEL" placeholder:"LEVEL"`
 	LogFormat string        `help:"How log lines look: text for people, json for programs." enum:"text,json" default:"text" env:"TIDEMARK_LOG_FORMAT" placeholder:"FORMAT"`
 	Executors int           `help:"Executors in the process, 1 to 64." default:"2" env:"TIDEMARK_EXECUTORS" placeholder:"N"`
@@ -61,7 +62,7 @@ func (c *devCommand) Run(ctx context.Context, streams process.Streams, signals *
 	options := dev.Options{
 		RootFlags: c.RootFlags, Etcd: c.Etcd, EtcdLogin: c.Login, Cluster: c.Cluster, Keys: c.Keys(), Executors: c.Executors, Slots: c.Slots, Memory: budget,
 		Listen: c.Listen, HTTP: c.HTTPFlags, Version: process.Version, Lease: lease, Out: streams.Out,
-		Log: logs.Logger("dev", streams.Err), Metrics: process.NewRegistry(), Holder: process.DefaultID("dev"),
+		Log: logs.Logger("dev", streams.Err), Metrics: process.NewRegistry(), Traces: c.TraceFlags, Holder: process.DefaultID("dev"),
 	}
 	if _, local := objstore.LocalDir(c.Root); !local && len(c.Etcd) == 0 {
 		options.Standalone = true // the embedded etcd ends with this process, and so must its claim

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/term"
 
 	"tidemark/internal/clock"
@@ -20,6 +21,7 @@ import (
 
 type ingestCommand struct {
 	placeFlags
+	process.TraceFlags
 	Name  string   `arg:"" help:"The table."`
 	Files []string `arg:"" help:"Files to write into it, in this order; - is standard input." placeholder:"FILE"`
 
@@ -55,6 +57,11 @@ func (c *ingestCommand) Run(ctx context.Context, streams process.Streams, signal
 	if err != nil {
 		return err
 	}
+	traces, err := c.Traces(ctx, "tidemark-ingest", process.DefaultID("ingest"), p.random, hclog.New(&hclog.LoggerOptions{Name: "tidemark", Output: streams.Err}))
+	if err != nil {
+		return err
+	}
+	defer traces.Close(ctx)
 	began := p.clock.Mono()
 	bar := newProgressBar(streams.Err, p.clock)
 	// The first signal ends the ingest at once: there is nothing to drain that a second run would not do again.
@@ -63,7 +70,7 @@ func (c *ingestCommand) Run(ctx context.Context, streams process.Streams, signal
 	report, err := ingest.Load(ctx, ingest.Deps{
 		Config: writer.Config{
 			Etcd: endpoints, EtcdTLS: login.TLS, EtcdUser: login.Username, EtcdPassword: login.Password,
-			Prefix: c.Keys().Prefix, Label: process.DefaultID("ingest"),
+			Prefix: c.Keys().Prefix, Label: process.DefaultID("ingest"), Tracers: traces.Tracers(),
 		},
 		Writer: writer.Deps{Store: p.store, Clock: p.clock, Random: p.random},
 	}, source, ingest.Plan{Table: t, Shards: c.Shards, RowsPerGeneration: c.RowsPerGeneration, OnProgress: bar.show})

@@ -15,6 +15,7 @@ type standaloneCommand struct {
 	process.RootFlags
 	process.CapacityFlags
 	process.HTTPFlags
+	process.TraceFlags
 	process.LogFlags
 	Cluster     string        `help:"Name that the server gives the cluster that it is." default:"default" env:"TIDEMARK_CLUSTER" placeholder:"NAME"`
 	Executors   int           `help:"Executors in the process, 1 to 64." default:"2" env:"TIDEMARK_EXECUTORS" placeholder:"N"`
@@ -49,7 +50,7 @@ func (c *standaloneCommand) Run(ctx context.Context, streams process.Streams, si
 	return dev.Run(ctx, dev.Options{
 		RootFlags: c.RootFlags, Cluster: c.Cluster, Keys: etcd.KeysOf(c.Cluster), Executors: c.Executors, Slots: c.Slots, Memory: budget,
 		Listen: c.Listen, HTTP: c.HTTPFlags, Version: process.Version, Lease: ownership.DefaultConfig(ownership.DefaultTTL), Out: streams.Out,
-		Log: c.Logger("standalone", streams.Err), Metrics: process.NewRegistry(),
+		Log: c.Logger("standalone", streams.Err), Metrics: process.NewRegistry(), Traces: c.TraceFlags,
 		Standalone: true, Holder: process.DefaultID("standalone"), RootLease: c.RootLease, WaitForRoot: c.WaitForRoot,
 	}, signals.Drain, func(ctx context.Context, _ *dev.Server) error {
 		<-ctx.Done()

@@ -18,7 +18,8 @@ func (d dryRun) options(ctx context.Context) control.Options {
 	return control.Options{DryRun: d.DryRun, By: By(ctx)}
 }
 
-// By says for the record who acts: the name beside the token, or that it came over HTTP.
+// By says for the record who acts: the name beside the token; else, where none is asked for, whom the request's From header
+// names; else that it came over HTTP.
 func By(ctx context.Context) string { return cmp.Or(IdentityOf(ctx).Name, "http") }
 
 // tableOf is the table that an action is about.

@@ -74,6 +74,7 @@ var calls = []struct{ method, path, address, body string }{
 	{"GET", "/tables", "/tables?search=EV&sort=pending&desc=true&limit=10", ""},
 	{"GET", "/tables/{table}", "/tables/prod%2Fevents", ""},
 	{"GET", "/tables/{table}/shards", "/tables/prod%2Fevents/shards?sort=age", ""},
+	{"GET", "/shards", "/shards?search=events&sort=age&desc=true", ""},
 	{"GET", "/tables/{table}/commits", "/tables/prod%2Fevents/commits?limit=5", ""},
 	{"GET", "/tables/{table}/explain", "/tables/prod%2Fevents/explain", ""},
 	{"GET", "/tables/{table}/policy", "/tables/prod%2Fevents/policy", ""},

@@ -85,6 +85,14 @@ func (v *V1) shards(_ context.Context, r *http.Request) (any, error) {
 	return v.see.Shards(name, q)
 }
 
+func (v *V1) everyShard(_ context.Context, r *http.Request) (any, error) {
+	q, err := ListQuery(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	return v.see.EveryShard(q)
+}
+
 // commitsPage is a page of commits, the newest first.
 type commitsPage struct {
 	Items []observe.Commit `json:"items"`

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,9 +36,9 @@ type Subject interface {
 	Status() any
 }
 
-// Options are what a server is made with. All but Subject and Metrics are optional.
+// Options are what a server is made with. All but Metrics are optional.
 type Options struct {
-	Subject Subject
+	Subject Subject // nil: Speak says later
 	Metrics *prometheus.Registry
 	Tokens  *Tokens // nil: none are asked for
 	TLS     TLSFiles
@@ -69,7 +70,11 @@ func Listen(address string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", address, rootCause(err))
 	}
-	s := &Server{listener: listener, mux: handler(o.Subject, o.Metrics), scheme: "http"}
+	s := &Server{listener: listener, mux: http.NewServeMux(), scheme: "http"}
+	s.mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{Registry: o.Metrics}))
+	if o.Subject != nil {
+		s.Speak(o.Subject)
+	}
 	ending, end := context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           guarded(s.mux, o.Tokens, loopback),
@@ -95,7 +100,20 @@ func Listen(address string, o Options) (*Server, error) {
 func (s *Server) Mount(path string, h http.Handler) { s.mux.Handle(path, h) }
 
 // URL is where the server is reached.
-func (s *Server) URL() string { return s.scheme + "://" + s.Addr() }
+func (s *Server) URL() string { return s.scheme + "://" + s.Reach() }
+
+// Reach is the host and port at which others reach the server: of one that listens on every address, by the host's name.
+func (s *Server) Reach() string {
+	host, port, err := net.SplitHostPort(s.Addr())
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return s.Addr()
+	}
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return s.Addr()
+	}
+	return net.JoinHostPort(name, port)
+}
 
 type endingKey struct{}
 
@@ -145,11 +163,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-func handler(subject Subject, metrics *prometheus.Registry) *http.ServeMux {
-	mux := http.NewServeMux()
+// Speak says whom the server speaks for: /healthz, /readyz and /status. It is called once, before Run or with the Options.
+func (s *Server) Speak(subject Subject) {
+	mux := s.mux
 	mux.HandleFunc("GET /healthz", probe(subject.Healthy))
 	mux.HandleFunc("GET /readyz", probe(subject.Ready))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.MarshalIndent(subject.Status(), "", "  ")
 		if err != nil {
@@ -159,7 +177,6 @@ func handler(subject Subject, metrics *prometheus.Registry) *http.ServeMux {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(body, '\n'))
 	})
-	return mux
 }
 
 func probe(check func() error) http.HandlerFunc {

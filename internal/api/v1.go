@@ -61,6 +61,7 @@ func (v *V1) routes() []route {
 		{method: "GET", path: "/tables", read: v.tables, query: list},
 		{method: "GET", path: "/tables/{table}", read: v.table},
 		{method: "GET", path: "/tables/{table}/shards", read: v.shards, query: list},
+		{method: "GET", path: "/shards", read: v.everyShard, query: list},
 		{method: "GET", path: "/tables/{table}/commits", read: v.commits, query: []string{"limit", "cursor"}},
 		{method: "GET", path: "/tables/{table}/explain", read: v.explain},
 		{method: "GET", path: "/tables/{table}/policy", read: v.policy},

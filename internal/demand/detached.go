@@ -65,17 +65,22 @@ func NewDetached(p *Publisher, count func(Result)) *Detached {
 	return &Detached{publisher: p, count: count, ctx: ctx, cancel: cancel, slots: make(chan struct{}, DetachedMax)}
 }
 
-// Go publishes a batch, one shard per put, without waiting for it. It says whether the batch was taken.
-func (d *Detached) Go(batch []ShardEvent) bool {
+// errDropped is what a batch ends with that was not taken.
+var errDropped = fmt.Errorf("publishing demand: %d batches were in flight", DetachedMax)
+
+// Go publishes a batch, one shard per put, without waiting for it. It says whether the batch was taken. done is called once
+// it has ended, with the first error of its events.
+func (d *Detached) Go(batch []ShardEvent, done func(error)) bool {
 	select {
 	case d.slots <- struct{}{}:
 	default:
 		d.countAll(batch, Dropped)
+		done(errDropped)
 		return false
 	}
 	d.wait.Go(func() {
 		defer func() { <-d.slots }()
-		d.publish(d.ctx, batch)
+		done(d.publish(d.ctx, batch))
 	})
 	return true
 }

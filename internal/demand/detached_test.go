@@ -54,7 +54,7 @@ func TestADetachedBatchPutsEachShardOnItsOwnAndCountsEveryResult(t *testing.T) {
 	if err := d.Do(t.Context(), batchOf(3)); err == nil {
 		t.Error("the refused record is not reported")
 	}
-	if !d.Go(batchOf(3)) {
+	if !d.Go(batchOf(3), func(error) {}) {
 		t.Fatal("not taken")
 	}
 	d.wait.Wait()
@@ -76,11 +76,11 @@ func TestDetachedBatchesAreBoundedInNumberAndTime(t *testing.T) {
 		counts := newCounter()
 		d := NewDetached(newPublisher(hangingKV{}), counts.count)
 		for i := range DetachedMax {
-			if !d.Go(batchOf(10)) {
+			if !d.Go(batchOf(10), func(error) {}) {
 				t.Fatalf("batch %d was not taken", i)
 			}
 		}
-		if d.Go(batchOf(10)) {
+		if d.Go(batchOf(10), func(error) {}) {
 			t.Fatal("one more was taken")
 		}
 		if !counts.is(map[Result]int{Dropped: 10}) {

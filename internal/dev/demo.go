@@ -49,7 +49,7 @@ func (s *Server) RunDemo(ctx context.Context, d Demo) error {
 	defer stopSummary()
 	began := s.clock.Mono()
 	expected, err := demo.Run(ctx, demo.Deps{
-		Config: writer.Config{Label: "demo"},
+		Config: writer.Config{Label: "demo", Tracers: s.traces.Tracers()},
 		Writer: writer.Deps{Store: s.store, Clock: s.clock, Random: s.random, Publisher: s.publisher},
 	}, options)
 	if err != nil {

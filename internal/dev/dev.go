@@ -27,6 +27,7 @@ import (
 	"tidemark/internal/process"
 	"tidemark/internal/random"
 	"tidemark/internal/rootlock"
+	"tidemark/internal/tracing"
 )
 
 // etcdAddress is where an embedded etcd listens: on loopback only, on any free port; the beacon tells which.
@@ -53,6 +54,7 @@ type Options struct {
 	Out       io.Writer // where it says what it does
 	Log       hclog.Logger
 	Metrics   *prometheus.Registry
+	Traces    process.TraceFlags
 
 	// Standalone claims the root for this process alone, under a lease where the root is an object store. Everything else
 	// that it keeps is disposable: it can be killed and started again on another machine.
@@ -80,6 +82,8 @@ type Server struct {
 
 	claimed   atomic.Pointer[rootlock.Claim] // of a standalone server, once it has the root
 	built     atomic.Bool                    // master and executors are there, and stay as they are
+	http      *api.Server
+	traces    *tracing.Provider
 	master    *master.Master
 	executors []*executor.Executor
 	publisher *demand.Publisher // of the demo's writers, once the cluster is up
@@ -93,8 +97,13 @@ func Run(ctx context.Context, o Options, drain <-chan struct{}, ready func(ctx c
 	if err != nil {
 		return err
 	}
+	s.http = listener
 	stopServing := s.serve(ctx, listener)
 	defer func() { err = errors.Join(err, stopServing()) }()
+	if s.traces, err = o.Traces.Traces(ctx, "tidemark-"+o.role(), o.Holder, s.random, o.Log); err != nil {
+		return err
+	}
+	defer s.traces.Close(ctx)
 	if s.store, err = o.RootFlags.Serve(ctx, o.Log, s.clock, s.random, o.Metrics, true); err != nil {
 		return err
 	}
@@ -215,7 +224,7 @@ func (s *Server) build() error {
 	}
 	var err error
 	s.master, err = master.New(master.Config{
-		ID: o.role() + "-master", Address: o.Listen, Version: o.Version, Cluster: o.Cluster, Keys: o.Keys, Client: s.client, Store: s.store,
+		ID: o.role() + "-master", Address: s.http.Reach(), URL: s.http.URL(), Version: o.Version, Cluster: o.Cluster, Keys: o.Keys, Client: s.client, Store: s.store,
 		Clock: s.clock, Random: s.random, Log: o.Log.Named("master"), Lease: o.Lease, BeatWatch: watch, Standalone: o.Standalone,
 	})
 	if err != nil {
@@ -225,10 +234,11 @@ func (s *Server) build() error {
 	for i := range o.Executors {
 		id := fmt.Sprintf("%s-executor-%d", o.role(), i+1)
 		e, err := executor.New(executor.Config{
-			ID: id, Address: o.Listen, Version: o.Version, Slots: o.Slots, Memory: o.Memory / int64(o.Executors), Lease: o.Lease,
+			ID: id, Address: s.http.Reach(), Version: o.Version, Slots: o.Slots, Memory: o.Memory / int64(o.Executors), Lease: o.Lease,
 		}, executor.Deps{
 			Client: s.client, Keys: o.Keys, Store: s.store, Clock: s.clock, Random: s.random, Mem: memory.DefaultAllocator,
 			Log: o.Log.Named(id), Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"process": id}, o.Metrics),
+			Traces: s.traces,
 		})
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/objstore"
 	"tidemark/internal/ownership"
 	"tidemark/internal/random"
+	"tidemark/internal/tracing"
 )
 
 // Limits and defaults.
@@ -43,7 +44,7 @@ type Config struct {
 	Lease       ownership.Config // the zero value is the default
 }
 
-// Deps are what an executor works with. All are needed.
+// Deps are what an executor works with. All but Traces are needed.
 type Deps struct {
 	Client  *clientv3.Client
 	Keys    etcd.Keys
@@ -53,6 +54,7 @@ type Deps struct {
 	Mem     memory.Allocator
 	Log     hclog.Logger
 	Metrics prometheus.Registerer
+	Traces  *tracing.Provider // nil: nothing is traced
 }
 
 func (c Config) checked() (Config, error) {

@@ -14,6 +14,7 @@ import (
 	"tidemark/internal/merge"
 	"tidemark/internal/ownership"
 	"tidemark/internal/schedule"
+	"tidemark/internal/tracing"
 )
 
 // errStuck cancels an execution whose completed work stands still. It is retried like any failure.
@@ -32,7 +33,8 @@ type execution struct {
 	turn    ownership.Turn
 	unit    schedule.Unit
 	budget  int64
-	started time.Duration // monotonic
+	started time.Duration      // monotonic
+	trace   *tracing.Execution // nil if nothing is traced
 
 	mu   sync.Mutex // guards the following
 	now  merge.Progress
@@ -106,7 +108,10 @@ func (e *Executor) run(ctx context.Context, x *execution) merge.Outcome {
 	if err != nil {
 		log.Error("the outcome cannot be recorded", "error", err)
 	}
-	if err := e.turns.Release(context.WithoutCancel(ctx), x.turn, records); err != nil {
+	releasing := e.deps.Clock.Now()
+	err = e.turns.Release(context.WithoutCancel(ctx), x.turn, records)
+	x.trace.Stage("release", releasing, e.deps.Clock.Now(), err)
+	if err != nil {
 		log.Warn("releasing", "error", err)
 	}
 	e.metrics.observe(x, did, e.deps.Clock.Mono()-x.started)
@@ -191,7 +196,7 @@ func (e *Executor) mergeDeps(x *execution) merge.Deps {
 	scope, tables := e.scoped()
 	return merge.Deps{
 		Store: scope, Clock: e.deps.Clock, Random: e.deps.Random, Mem: e.deps.Mem, Tables: tables, Log: e.deps.Log,
-		Lanes: runtime.GOMAXPROCS(0), Progress: func(p merge.Progress) { x.advance(p, e.deps.Clock.Mono()) },
+		Lanes: runtime.GOMAXPROCS(0), Trace: x.trace, Progress: func(p merge.Progress) { x.advance(p, e.deps.Clock.Mono()) },
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"tidemark/internal/ownership"
 	"tidemark/internal/schedule"
 	"tidemark/internal/table"
+	"tidemark/internal/tracing"
 )
 
 // clusterPoll is how often an executor that is started before its first master looks for it.
@@ -245,6 +246,7 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 		e.refuse(entry.Key)
 		return true, 0
 	}
+	claiming := e.deps.Clock.Now()
 	turn, err := e.turns.Claim(ctx, grant, entry)
 	switch {
 	case errors.Is(err, ownership.ErrGone):
@@ -263,13 +265,17 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 	e.queue.Strike(entry)
 	x := &execution{turn: turn, unit: unit, budget: e.need(unit), started: e.deps.Clock.Mono()}
 	x.last = x.started
+	if unit.Kind == schedule.KindMerge {
+		x.trace = e.deps.Traces.Execution(turn.Execution, e.config.ID, string(unit.Kind))
+		x.trace.Stage("claim", claiming, e.deps.Clock.Now(), nil)
+	}
 	e.begin(x)
 	executions.Add(1)
 	go func() {
 		defer executions.Done()
 		defer e.signal()
 		defer e.end(x)
-		e.publish(e.run(ctx, x))
+		e.publish(e.run(ctx, x), x.trace)
 	}()
 	return true, 0
 }
@@ -313,8 +319,9 @@ func (e *Executor) forgive() {
 
 // publish reports the marks of a merge beside whatever comes next. What is lost or late cannot misstate demand: marks only
 // rise, and a scan reads them from the log.
-func (e *Executor) publish(done merge.Outcome) {
+func (e *Executor) publish(done merge.Outcome, trace *tracing.Execution) {
 	if len(done.Merged) == 0 {
+		trace.End(e.deps.Clock.Now())
 		return
 	}
 	marks := make([]demand.MergedEvent, len(done.Merged))
@@ -323,5 +330,10 @@ func (e *Executor) publish(done merge.Outcome) {
 			Table: done.Table, TableID: done.TableID, Incarnation: done.Incarnation, Shard: m.Shard, Merged: m.Mark, NextMS: m.NextSealedMS,
 		}
 	}
-	e.detached.Go(e.publisher.Events(marks))
+	publishing := e.deps.Clock.Now()
+	e.detached.Go(e.publisher.Events(marks), func(err error) {
+		now := e.deps.Clock.Now()
+		trace.Stage("publish", publishing, now, err)
+		trace.End(now)
+	})
 }

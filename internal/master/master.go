@@ -26,7 +26,8 @@ import (
 // Config is what a master runs with. Every field without "optional" is required.
 type Config struct {
 	ID      string // unique among the masters of the cluster while it lives
-	Address string // optional; where its API listens, for people
+	Address string // optional; host and port of its API, for people
+	URL     string // optional; of its API, for the command line
 	Version string // optional; of the build, for people
 	Cluster string // name of the cluster
 	Slots   int    // optional; used when the cluster is created, default etcd.DefaultSlots
@@ -135,7 +136,7 @@ func New(c Config) (*Master, error) {
 // details is what the session key says besides its token.
 func (m *Master) details() map[string]any {
 	return map[string]any{
-		"address": m.config.Address, "version": m.config.Version, "started_ms": m.config.Clock.Now().UnixMilli(),
+		"address": m.config.Address, "url": m.config.URL, "version": m.config.Version, "started_ms": m.config.Clock.Now().UnixMilli(),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"tidemark/internal/deltalog"
 	"tidemark/internal/parquetfile"
 	"tidemark/internal/table"
+	"tidemark/internal/tracing"
 )
 
 // mergeOnce makes one commit of a plan, or of what can be used of it, and returns the shards that stopped before the
@@ -27,7 +28,9 @@ func (x *execution) mergeOnce(ctx context.Context, plan []backlog) (stops, error
 	if err != nil {
 		return nil, err
 	}
+	began := x.Clock.Now()
 	results, more, err := a.execute(ctx, jobs)
+	x.Trace.Stage("merge", began, x.Clock.Now(), err)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +44,10 @@ func (x *execution) mergeOnce(ctx context.Context, plan []backlog) (stops, error
 	if len(done.taken) == 0 {
 		return stopped, nil
 	}
-	return stopped, x.commit(ctx, schema, done)
+	began = x.Clock.Now()
+	err = x.commit(ctx, schema, done)
+	x.Trace.Stage("commit", began, x.Clock.Now(), err)
+	return stopped, err
 }
 
 // newAttempt divides a plan into jobs: pieces of an append, or one bucket each.
@@ -162,6 +168,13 @@ func (x *execution) commit(ctx context.Context, e evolution, r result) error {
 	}
 	for shard, through := range marks {
 		x.shards[shard].mark = through
+	}
+	for _, b := range r.taken {
+		for i, g := range b.generations {
+			x.Trace.Merged(tracing.Generation{
+				Table: x.req.Table, TableID: x.table.ID, Shard: b.shard, Number: b.mark + uint64(i) + 1, SealedMS: g.SealedMS,
+			})
+		}
 	}
 	x.meter.add(Progress{Commits: 1})
 	o := &x.out

@@ -131,7 +131,9 @@ func (x *execution) run(ctx context.Context) error {
 
 // plan makes one plan from storage and carries it out.
 func (x *execution) plan(ctx context.Context) error {
+	began := x.Clock.Now()
 	backlogs, err := x.read(ctx)
+	x.Trace.Stage("plan", began, x.Clock.Now(), err)
 	if err != nil {
 		return err
 	}

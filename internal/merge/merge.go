@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/objstore"
 	"tidemark/internal/random"
 	"tidemark/internal/table"
+	"tidemark/internal/tracing"
 )
 
 // Request is one merge of some shards of a table.
@@ -25,7 +26,7 @@ type Request struct {
 	CommitsMax int
 }
 
-// Deps are what a merge works with. All but Tables, Log and Progress are needed.
+// Deps are what a merge works with. All but Tables, Log, Progress and Trace are needed.
 type Deps struct {
 	Store  objstore.Store // the execution's scope: what it cannot reach any more, it cannot commit
 	Clock  clock.Clock
@@ -37,6 +38,8 @@ type Deps struct {
 	Lanes int
 	// Progress is told of completed work. It must not block.
 	Progress func(Progress)
+	// Trace takes notes of the merge; nil if nothing is traced.
+	Trace *tracing.Execution
 
 	rowGroupBytes int64 // of the files written, instead of what the budget allows; for tests
 	joinedBytes   int64 // of files and row groups from which on they are joined, instead of what is sensible; for tests

@@ -220,9 +220,39 @@ func (o *Observer) everyShard(name string, q Query) []Shard {
 	if t == nil {
 		return nil
 	}
+	return t.describeShards(q.matches)
+}
+
+// TableShard is a shard and whose it is.
+type TableShard struct {
+	Table string `json:"table"`
+	Shard
+}
+
+// EveryShard is a page of all tables' shards. Search looks at tables. Orders: as those of Shards, and table, the first.
+func (o *Observer) EveryShard(q Query) (Page[TableShard], error) {
+	orders := []order[TableShard]{{"table", func(s *TableShard) (int64, string) { return 0, s.Table }}}
+	for _, of := range shardOrders {
+		orders = append(orders, order[TableShard]{of.name, func(s *TableShard) (int64, string) { return of.of(&s.Shard) }})
+	}
+	var rows []TableShard
+	o.mu.Lock()
+	for name, t := range o.tables {
+		if q.matches(name) {
+			for _, s := range t.describeShards(func(string) bool { return true }) {
+				rows = append(rows, TableShard{name, s})
+			}
+		}
+	}
+	o.mu.Unlock()
+	return paged(rows, q, orders, func(s *TableShard) string { return s.Table + "\x00" + s.Shard.Shard })
+}
+
+// describeShards makes the rows of the table's shards that are wanted. mu is held.
+func (t *tableNotes) describeShards(want func(shard string) bool) []Shard {
 	rows := make([]Shard, 0, len(t.shards))
 	for shard, s := range t.shards {
-		if !q.matches(shard) {
+		if !want(shard) {
 			continue
 		}
 		row := Shard{

@@ -26,7 +26,7 @@ type HTTPFlags struct {
 	Insecure    bool   `help:"Listen beyond loopback without tokens: everybody who reaches the address may see and do everything." env:"TIDEMARK_INSECURE"`
 }
 
-// Bind binds the address for a subject. The tokens are nil if none are asked for.
+// Bind binds the address for a subject; nil leaves that to Speak. The tokens are nil if none are asked for.
 func (f HTTPFlags) Bind(address string, subject api.Subject, metrics *prometheus.Registry) (*api.Server, *api.Tokens, error) {
 	var tokens *api.Tokens
 	if f.Tokens != "" {

@@ -17,6 +17,7 @@ import (
 	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
 	"tidemark/internal/random"
+	"tidemark/internal/tracing"
 )
 
 // dialTimeout bounds how long a server tries to reach etcd at its start: an election and some.
@@ -29,6 +30,7 @@ type ServerFlags struct {
 	LeaseFlags
 	LogFlags
 	HTTPFlags
+	TraceFlags
 	Listen string `help:"Address of the HTTP server: /healthz, /readyz, /status, /metrics, and of a master also /api/v1 and the page. Port 0 picks a free one." default:"${listen}" env:"TIDEMARK_LISTEN" placeholder:"HOST:PORT"`
 	ID     string `name:"id" help:"Name of this process, unique in the cluster; made from host and process id if not given." env:"TIDEMARK_ID" placeholder:"NAME"`
 }
@@ -43,6 +45,9 @@ type Server struct {
 	Random  random.Source
 	Log     hclog.Logger
 	Metrics *prometheus.Registry
+	HTTP    *api.Server // bound, and serving from Serve on
+	Traces  *tracing.Provider
+	tokens  *api.Tokens
 }
 
 // NewRegistry is a registry with the metrics that every process has.
@@ -59,8 +64,8 @@ func NewRegistry() *prometheus.Registry {
 	return metrics
 }
 
-// Open opens the root and reaches etcd. The caller closes the client.
-func (f ServerFlags) Open(ctx context.Context, kind string, logs io.Writer) (*Server, error) {
+// Open binds the address, opens the root and reaches etcd. The caller calls Close.
+func (f ServerFlags) Open(ctx context.Context, kind string, logs io.Writer) (_ *Server, err error) {
 	s := &Server{ID: f.ID, Keys: f.Keys(), Clock: clock.System(), Random: random.New(), Log: f.Logger(kind, logs), Metrics: NewRegistry()}
 	if s.ID == "" {
 		s.ID = DefaultID(kind)
@@ -68,12 +73,33 @@ func (f ServerFlags) Open(ctx context.Context, kind string, logs io.Writer) (*Se
 	if len(f.Etcd) == 0 {
 		return nil, Usagef("give --etcd, the endpoints of the cluster's etcd; to try Tidemark without one, run `tidemark dev`")
 	}
-	var err error
+	if s.HTTP, s.tokens, err = f.Bind(f.Listen, nil, s.Metrics); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if s.Traces, err = f.Traces(ctx, "tidemark-"+kind, s.ID, s.Random, s.Log); err != nil {
+		return nil, err
+	}
 	if s.Store, err = f.RootFlags.Serve(ctx, s.Log, s.Clock, s.Random, s.Metrics, false); err != nil {
 		return nil, err
 	}
-	s.Client, err = f.Dial(ctx, f.Etcd, dialTimeout)
-	return s, err
+	if s.Client, err = f.Dial(ctx, f.Etcd, dialTimeout); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close gives up what Open took, and sends the last traces.
+func (s *Server) Close() {
+	s.HTTP.Close()
+	if s.Client != nil {
+		_ = s.Client.Close()
+	}
+	s.Traces.Close(context.Background())
 }
 
 // Work is the job of a server. It ends when drain is closed and what runs is finished, or when its context ends.
@@ -85,17 +111,14 @@ type Work interface {
 // Serve does the work beside an HTTP server until the work ends. With face, the server also shows the cluster: /api/v1 and
 // the page. It says where it listens on out.
 func (f ServerFlags) Serve(ctx context.Context, work Work, s *Server, face bool, drain <-chan struct{}, out io.Writer, name string) error {
-	server, tokens, err := f.Bind(f.Listen, work, s.Metrics)
-	if err != nil {
-		return err
-	}
+	server := s.HTTP
+	server.Speak(work)
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	var group errgroup.Group
 	if face {
-		shown, err := NewFace(FaceConfig{Client: s.Client, Keys: s.Keys, Store: s.Store, Clock: s.Clock, Random: s.Random, Log: s.Log.Named("page"), Tokens: tokens})
+		shown, err := NewFace(FaceConfig{Client: s.Client, Keys: s.Keys, Store: s.Store, Clock: s.Clock, Random: s.Random, Log: s.Log.Named("page"), Tokens: s.tokens})
 		if err != nil {
-			server.Close()
 			return err
 		}
 		shown.Mount(server)
@@ -103,7 +126,7 @@ func (f ServerFlags) Serve(ctx context.Context, work Work, s *Server, face bool,
 	}
 	fmt.Fprintf(out, "%s serves its state on %s\n", name, server.URL())
 	group.Go(func() error { return server.Run(serving) })
-	err = work.Run(ctx, drain)
+	err := work.Run(ctx, drain)
 	stop()
 	if served := group.Wait(); err == nil {
 		err = served
