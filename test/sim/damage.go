@@ -166,7 +166,7 @@ func (s *sim) stuck(t *tableState, shard string) bool {
 		return false
 	}
 	state := t.shards[t.id+"/"+shard]
-	return state != nil && slices.ContainsFunc(state.generations[f.Generation].rows, func(r row) bool { return strings.Contains(r.text, "x=") })
+	return state != nil && hasColumn(s.checker.files[t.name+"/"+state.generations[f.Generation].path], "x")
 }
 
 // unnoticed names a damaged generation that is next in its shard and that no record in etcd says so of; "" if none is.

@@ -59,6 +59,16 @@ func (d decoded) read(body []byte) ([]row, error) {
 	return rows, batches.Err()
 }
 
+// hasColumn says whether a file has a column, be it of nothing but nulls.
+func hasColumn(body []byte, name string) bool {
+	f, err := file.NewParquetReader(bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.MetaData().Schema.ColumnIndexByName(name) >= 0
+}
+
 func rowsOf(rec arrow.Record) []row {
 	rows := make([]row, rec.NumRows())
 	for i := range rows {
