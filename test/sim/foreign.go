@@ -28,7 +28,7 @@ const foreignName = "foreign"
 const foreignIDs = 1 << 60
 
 // foreignRetention is what the tables of a plan with a foreign engine keep removed files for.
-const foreignRetention = 30 * time.Minute
+const foreignRetention = 20 * time.Minute
 
 // foreigner is an engine of another make on the append tables: it knows the Delta protocol and nothing else. It appends,
 // deletes, rewrites and vacuums.

@@ -128,8 +128,8 @@ func (p *plan) extras(r *rand.Rand) {
 	}
 	if p.foreign = r.IntN(5) == 0; p.foreign {
 		// An execution may commit for half of the retention; one sleeps for longer than that, while others vacuum.
-		if r.IntN(4) == 0 && p.night == 0 {
-			sleep := incident{id: "sleep", at: 5*time.Second + time.Duration(r.Int64N(int64(p.load))), kind: "sleep", who: r.IntN(64), last: between(r, foreignRetention/2, 2*foreignRetention)}
+		if r.IntN(6) == 0 && p.night == 0 {
+			sleep := incident{id: "sleep", at: 5*time.Second + time.Duration(r.Int64N(int64(p.load))), kind: "sleep", who: r.IntN(64), last: between(r, foreignRetention/2, 3*foreignRetention/2)}
 			p.incidents = append(p.incidents, sleep)
 			p.load = max(p.load, sleep.at+sleep.last+20*time.Second)
 			p.pause = max(p.pause, p.load*time.Duration(p.writers)/sealsMax)
