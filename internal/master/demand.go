@@ -27,6 +27,9 @@ func (m *Master) runDemand(ctx context.Context) error {
 			m.sweepSoon()
 			wake(m.wakeScans)
 		case <-m.cache.Changed():
+			if m.config.Clock.Sleep(ctx, gather) != nil {
+				return nil
+			}
 		case <-ctx.Done():
 			return nil
 		}
