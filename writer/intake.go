@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"tidemark/internal/partition"
 	"tidemark/internal/rowkey"
 	"tidemark/internal/schema"
 )
@@ -23,6 +24,8 @@ type intake struct {
 	sequence string
 	buckets  int
 
+	partitions []string // of an append table: the columns that divide its files
+
 	schema   *schema.Schema  // the table's as read, evolved by every record taken since
 	target   *arrow.Schema   // the shape of generations: of schema, and _op on upsert tables
 	encoder  *rowkey.Encoder // of target; nil on append tables
@@ -30,8 +33,8 @@ type intake struct {
 	keys     rowkey.Keys     // of the last record
 }
 
-func newIntake(table string, mem memory.Allocator, upsert bool, key []string, sequence string, buckets int, s *schema.Schema) (*intake, error) {
-	in := &intake{table: table, mem: mem, upsert: upsert, key: key, sequence: sequence, buckets: buckets, schema: s}
+func newIntake(table string, mem memory.Allocator, upsert bool, key []string, sequence string, buckets int, s *schema.Schema, partitions []string) (*intake, error) {
+	in := &intake{table: table, mem: mem, upsert: upsert, key: key, sequence: sequence, buckets: buckets, schema: s, partitions: partitions}
 	in.target = in.shape(s)
 	if upsert {
 		encoder, err := rowkey.NewEncoder(in.target, key)
@@ -73,6 +76,14 @@ func (in *intake) take(ctx context.Context, rec arrow.Record) (arrow.Record, err
 		shaped.Release()
 		return nil, err
 	}
+	if len(in.partitions) > 0 {
+		placed, err := partition.Of(next.target, in.partitions).Accept(in.mem, shaped)
+		shaped.Release()
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", in.table, err)
+		}
+		shaped = placed
+	}
 	*in = next
 	return shaped, nil
 }
@@ -111,6 +122,9 @@ func (in *intake) evolve(incoming *arrow.Schema) error {
 		if in.encoder, err = rowkey.NewEncoder(target, in.key); err != nil {
 			return err
 		}
+	}
+	if err := partition.Keeps(in.schema, merged, theirs, in.partitions); err != nil {
+		return err
 	}
 	in.schema, in.target = merged, target
 	return nil

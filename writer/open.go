@@ -84,7 +84,7 @@ func (env *environment) connect(ctx context.Context) error {
 // intake makes the shape that records are brought into.
 func (env *environment) intake() (*intake, error) {
 	t := env.table
-	return newIntake(t.Name, env.deps.Mem, t.Mode == table.Upsert, t.Key, t.Sequence, t.Buckets, t.Schema)
+	return newIntake(t.Name, env.deps.Mem, t.Mode == table.Upsert, t.Key, t.Sequence, t.Buckets, t.Schema, t.Snapshot.Metadata.PartitionColumns)
 }
 
 // claim takes a shard:

@@ -10,6 +10,7 @@ import (
 
 	"tidemark/internal/deltalog"
 	"tidemark/internal/parquetfile"
+	"tidemark/internal/partition"
 	"tidemark/internal/rowkey"
 	"tidemark/internal/schema"
 	"tidemark/internal/table"
@@ -84,6 +85,9 @@ func (x *execution) takeIn(ctx context.Context, e *evolution, path, fingerprint 
 		return err
 	}
 	if err := x.keepsOrder(e.schema, merged, incoming); err != nil {
+		return err
+	}
+	if err := partition.Keeps(e.schema, merged, incoming, x.table.Snapshot.Metadata.PartitionColumns); err != nil {
 		return err
 	}
 	if fingerprint != "" {
