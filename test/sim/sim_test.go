@@ -4,12 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
+
+// childVariable is set in the environment of a child of inChild.
+const childVariable = "TIDEMARK_SIM_CHILD"
 
 // seedsDefault is how many seeds an ordinary test run takes.
 const seedsDefault = 20
@@ -21,6 +26,9 @@ const repeatsDefault = 5
 const shrinksMax = 2
 
 func TestMain(m *testing.M) {
+	if status, ok := inChild(); ok {
+		os.Exit(status)
+	}
 	// One thread makes a seed repeat itself as far as the runtime allows.
 	runtime.GOMAXPROCS(1)
 	runtime.MemProfileRate = 0 // its samples are drawn from the same randomness
@@ -112,6 +120,26 @@ func TestASeedRepeatsItself(t *testing.T) {
 				t.Errorf("seed %d differs first at line %d of %d\n%s\n%s", seed, i, len(x), x[i], y[i])
 				break
 			}
+		}
+	}
+}
+
+// What a seed does in a process of its own is what it does here, after others.
+func TestASeedRepeatsItselfInAnotherProcess(t *testing.T) {
+	if !reseed(1) || os.Getenv(childVariable) == "" {
+		t.Skip("the runtime's randomness is out of reach here")
+	}
+	from := number("TIDEMARK_SIM_FROM", 20)
+	for seed := from; seed < from+number("TIDEMARK_SIM_REPEATS", repeatsDefault); seed++ {
+		here := Run(t, seed, Options{})
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "TestOneSeed", "-test.v")
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, childVariable) }), fmt.Sprint("TIDEMARK_SIM_SEED=", seed))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("seed %d in a process of its own: %v\n%s", seed, err, out)
+		}
+		if want := fmt.Sprintf("hash %x\n", here.Hash); !strings.Contains(string(out), want) {
+			t.Errorf("seed %d has %s here, and in a process of its own:\n%s", seed, want, out[max(0, len(out)-300):])
 		}
 	}
 }
