@@ -16,6 +16,7 @@ import (
 	"tidemark/internal/compaction"
 	"tidemark/internal/deltalog"
 	"tidemark/internal/objstore"
+	"tidemark/internal/partition"
 	"tidemark/internal/shardmanifest"
 	"tidemark/internal/table"
 )
@@ -401,7 +402,8 @@ type compactJob struct {
 }
 
 func (j *compactJob) run(ctx context.Context) ([]deltalog.Add, error) {
-	p := &packer{attempt: j.attempt, numbers: j.numbers, bucket: bucketOf(j.bin)}
+	p := &packer{attempt: j.attempt, numbers: j.numbers, bucket: bucketOf(j.bin), values: j.bin.Files[0].PartitionValues}
+	p.folder = partition.Of(j.table.Schema.Arrow(), j.table.Snapshot.Metadata.PartitionColumns).Folder(p.values)
 	defer p.abort(ctx)
 	var sources []source[sorted]
 	for _, f := range j.bin.Files {
@@ -418,7 +420,7 @@ func (j *compactJob) run(ctx context.Context) ([]deltalog.Add, error) {
 		return nil, err
 	}
 	for i := range p.adds {
-		p.adds[i].DataChange, p.adds[i].PartitionValues = false, j.bin.Files[0].PartitionValues
+		p.adds[i].DataChange = false
 	}
 	return p.adds, nil
 }

@@ -2,7 +2,6 @@ package merge
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -32,101 +31,131 @@ type router struct {
 	*attempt
 	numbers *numbers
 	columns *partition.Columns
-	known   map[string]int // number of a partition, by its key
-	keys    []string       // by number
-	held    []routed
-	bytes   int64    // of what is held
-	open    []*place // the one written to the longest ago first
+	known   map[string]int32 // number of a partition, by its key
+	keys    []string         // by number
+	held    []arrow.Record   // without the partition columns
+	of      []int32          // the partition of each row that is held
+	bytes   int64            // of what is held
+	open    []*place         // the one written to the longest ago first
 	adds    []deltalog.Add
 }
 
-// routed is a record without the partition columns, and the partition of each row.
-type routed struct {
-	rows arrow.Record
-	of   []int32
-}
+// routerHeldMax bounds what is held whatever the budget, so that no column of a batch crosses 2 GiB.
+const routerHeldMax = 1 << 30
+
+// heldRecord is about what a record takes beside its rows: small ones count too.
+const heldRecord = 4 << 10
 
 // place is an open file of a partition.
 type place struct {
 	*packer
-	number int
+	number int32
 }
 
 func newRouter(a *attempt, n *numbers) *router {
-	return &router{attempt: a, numbers: n, columns: partition.Of(a.shape.arrow, a.partitions), known: map[string]int{}}
+	return &router{attempt: a, numbers: n, columns: partition.Of(a.shape.arrow, a.partitions), known: map[string]int32{}}
 }
 
 // add takes in rows; the portion stays the caller's.
 func (r *router) add(ctx context.Context, got portion) error {
-	of := make([]int32, got.rows.NumRows())
+	known := len(r.of)
 	var key []byte
-	for row := range of {
+	for row := range int(got.rows.NumRows()) {
 		var err error
 		if key, err = r.columns.AppendKey(key[:0], got.rows, row); err != nil {
+			r.of = r.of[:known]
 			return err
 		}
 		number, ok := r.known[string(key)]
 		if !ok {
-			number = len(r.keys)
-			r.known[string(key)] = number
+			number = int32(len(r.keys))
 			r.keys = append(r.keys, string(key))
+			r.known[r.keys[number]] = number
 		}
-		of[row] = int32(number)
+		r.of = append(r.of, number)
 	}
 	rows := r.columns.Strip(got.rows)
-	r.held = append(r.held, routed{rows, of})
-	if r.bytes += columns.Size(rows, 0, int(rows.NumRows())); r.bytes >= r.share/4 {
+	r.held = append(r.held, rows)
+	const perRow = 4 + 12 // its partition, and its place when they are sorted
+	if r.bytes += columns.Size(rows, 0, int(rows.NumRows())) + perRow*rows.NumRows() + heldRecord; r.bytes >= min(r.share/4, routerHeldMax) {
 		return r.flush(ctx)
 	}
 	return nil
 }
 
-// flush writes what is held.
+// flush writes what is held: rows are sorted by partition, keeping their order within each, by counting.
 func (r *router) flush(ctx context.Context) error {
 	defer r.drop()
-	rowsOf := map[int][][]int32{} // by partition and held record
-	for i, h := range r.held {
-		for row, number := range h.of {
-			at := rowsOf[int(number)]
-			if at == nil {
-				at = make([][]int32, len(r.held))
-				rowsOf[int(number)] = at
-			}
-			at[i] = append(at[i], int32(row))
+	begins := make([]int, len(r.keys)+1) // of each partition's rows among all
+	for _, number := range r.of {
+		begins[number+1]++
+	}
+	for i := range r.keys {
+		begins[i+1] += begins[i]
+	}
+	next := slices.Clone(begins)
+	places := make([]columns.Range, len(r.of))
+	row := 0
+	for i, rec := range r.held {
+		for j := range int32(rec.NumRows()) {
+			number := r.of[row]
+			places[next[number]] = columns.Range{Source: int32(i), From: j, N: 1}
+			next[number]++
+			row++
 		}
 	}
-	for _, number := range slices.SortedFunc(maps.Keys(rowsOf), func(a, b int) int { return strings.Compare(r.keys[a], r.keys[b]) }) {
+	numbers := make([]int32, 0, len(r.keys))
+	for number := range r.keys {
+		if begins[number] < begins[number+1] {
+			numbers = append(numbers, int32(number))
+		}
+	}
+	slices.SortFunc(numbers, func(a, b int32) int { return strings.Compare(r.keys[a], r.keys[b]) })
+	for _, number := range numbers {
 		p, err := r.at(ctx, number)
 		if err != nil {
 			return err
 		}
-		for i, indices := range rowsOf[number] {
-			if len(indices) == 0 {
-				continue
-			}
-			if err := r.write(ctx, p, r.held[i].rows, indices); err != nil {
-				return err
-			}
+		if err := r.write(ctx, p, places[begins[number]:begins[number+1]]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// write appends some rows of a record to a partition's file.
-func (r *router) write(ctx context.Context, p *place, rows arrow.Record, indices []int32) error {
-	if len(indices) == int(rows.NumRows()) {
-		return p.write(ctx, sorted{rows: rows})
+// write appends rows to a partition's file, in batches.
+func (r *router) write(ctx context.Context, p *place, places []columns.Range) error {
+	for batch := range slices.Chunk(places, batchRowsMax) {
+		// Only the records that the rows lie in: a partition of many may have few.
+		var sources []arrow.Record
+		ranges := make([]columns.Range, 0, len(batch))
+		last := int32(-1)
+		for _, at := range batch {
+			if at.Source != last {
+				sources, last = append(sources, r.held[at.Source]), at.Source
+			}
+			source := int32(len(sources) - 1)
+			if n := len(ranges); n > 0 && ranges[n-1].Source == source && ranges[n-1].From+ranges[n-1].N == at.From {
+				ranges[n-1].N++
+				continue
+			}
+			ranges = append(ranges, columns.Range{Source: source, From: at.From, N: 1})
+		}
+		rows, err := columns.Splice(r.shape.mem, r.columns.Data(), sources, ranges)
+		if err != nil {
+			return err
+		}
+		err = p.write(ctx, sorted{rows: rows})
+		rows.Release()
+		if err != nil {
+			return err
+		}
 	}
-	some, err := columns.Take(ctx, r.shape.mem, rows, indices)
-	if err != nil {
-		return err
-	}
-	defer some.Release()
-	return p.write(ctx, sorted{rows: some})
+	return nil
 }
 
 // at is the open file of a partition.
-func (r *router) at(ctx context.Context, number int) (*place, error) {
+func (r *router) at(ctx context.Context, number int32) (*place, error) {
 	if i := slices.IndexFunc(r.open, func(p *place) bool { return p.number == number }); i >= 0 {
 		p := r.open[i]
 		r.open = append(slices.Delete(r.open, i, i+1), p)
@@ -172,10 +201,20 @@ func (r *router) end(ctx context.Context) ([]deltalog.Add, error) {
 
 // drop forgets what is held.
 func (r *router) drop() {
-	for _, h := range r.held {
-		h.rows.Release()
+	for _, rows := range r.held {
+		rows.Release()
 	}
-	r.held, r.bytes = r.held[:0], 0
+	clear(r.held)
+	r.held, r.of, r.bytes = r.held[:0], r.of[:0], 0
+	// Only the numbers of open files are still needed; a table may have any number of partitions.
+	clear(r.known)
+	keys := r.keys
+	r.keys = nil
+	for _, p := range r.open {
+		key := keys[p.number]
+		p.number = int32(len(r.keys))
+		r.keys, r.known[key] = append(r.keys, key), p.number
+	}
 }
 
 func (r *router) abort(ctx context.Context) {

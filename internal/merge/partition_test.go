@@ -289,6 +289,18 @@ func TestAnAdoptedTableLosesNothingOnEitherSide(t *testing.T) {
 		w.merge("ours")
 		merges++
 	}
+	sealed := 0
+	for info, err := range objstore.ListAll(w.ctx, store, tableName+"/_shards/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(info.Key, ".parquet") {
+			sealed++
+		}
+	}
+	if sealed != merges {
+		t.Errorf("%d files of %d generations are left after delta-rs vacuumed", sealed, merges)
+	}
 	var theirs []int64
 	if err := json.Unmarshal([]byte(printed.String()), &theirs); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,7 @@
 
 partitions.py read DIR COLUMN...    the rows as delta-rs and as DuckDB see them, each column as text, sorted
 partitions.py make DIR              makes a table partitioned by day with delta-rs
-partitions.py write DIR ROUNDS      appends, deletes and compacts with delta-rs; prints the ids that it leaves in the table
+partitions.py write DIR ROUNDS      appends, deletes, compacts and vacuums with delta-rs; prints the ids that it leaves in the table
 partitions.py append DIR            tries to append a row; prints "ok" or the error
 """
 
@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import sys
+import time
 
 import duckdb
 import duckdb_extension_delta
@@ -62,8 +63,20 @@ def again(change):
             pass
 
 
+def vacuum(path):
+    """Vacuums as after the retention, for which the generations' files and the old data files are made to look older."""
+    long_ago = time.time() - 30 * 24 * 3600
+    for folder, _, names in os.walk(path + "/_shards"):
+        for name in names:
+            try:
+                os.utime(os.path.join(folder, name), (long_ago, long_ago))
+            except FileNotFoundError:
+                pass  # a temporary file of a put
+    again(lambda: DeltaTable(path).vacuum(retention_hours=168, dry_run=False))
+
+
 def write(path, rounds):
-    """Every round adds ten rows, takes the last round's first five away, and now and then rewrites small files."""
+    """Every round adds ten rows, takes the last round's first five away, and now and then rewrites small files and vacuums."""
     left = set(range(1_000_000_000, 1_000_000_003))
     for r in range(int(rounds)):
         first = 2_000_000_000 + 10 * r
@@ -74,6 +87,7 @@ def write(path, rounds):
         left -= set(gone)
         if r % 4 == 3:
             again(lambda: DeltaTable(path).optimize.compact())
+            vacuum(path)
     return sorted(left)
 
 
