@@ -30,7 +30,9 @@ const (
 
 func testTokens(t testing.TB) *Tokens {
 	t.Helper()
-	tokens, err := parseTokens([]byte("# who\n\nvic viewer " + viewerToken + "\nola operator " + operatorToken + "\n"))
+	path := filepath.Join(t.TempDir(), "tokens")
+	replace(t, path, "# who\n\nvic viewer "+viewerToken+"\nola operator "+operatorToken+"\n")
+	tokens, err := ReadTokens(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +230,7 @@ func TestTLSServesAndAsksClientsForACertificateOfTheAuthority(t *testing.T) {
 		t.Errorf("without one: %d", status)
 	}
 	for _, bad := range []TLSFiles{{Certificate: files.Certificate}, {Certificate: files.Key, Key: files.Key}, {ClientCA: files.ClientCA}, {Certificate: files.Certificate, Key: files.Key, ClientCA: files.Key}} {
-		if _, err := bad.config(); err == nil {
+		if _, _, err := bad.config(); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
 	}

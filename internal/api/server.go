@@ -62,7 +62,7 @@ func Listen(address string, o Options) (*Server, error) {
 		return nil, fmt.Errorf("refusing to listen on %s without tokens: it can be reached from other machines; give --tokens FILE, "+
 			"or --insecure if something else protects it", address)
 	}
-	secure, err := o.TLS.config()
+	secure, staleTLS, err := o.TLS.config()
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +70,15 @@ func Listen(address string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", address, rootCause(err))
 	}
+	o.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidemark_http_files_stale",
+		Help: "1 while the tokens or a file of TLS have changed and cannot be read: what they said before holds.",
+	}, func() float64 {
+		if staleTLS() != nil || o.Tokens != nil && o.Tokens.stale() != nil {
+			return 1
+		}
+		return 0
+	}))
 	s := &Server{listener: listener, mux: http.NewServeMux(), scheme: "http"}
 	s.mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{Registry: o.Metrics}))
 	if o.Subject != nil {

@@ -31,13 +31,24 @@ type Identity struct {
 }
 
 // Tokens are the bearer tokens that are accepted. Only hashes are kept, so that no dump of memory, log or mistake shows one.
+// They are read again when their file changes: a line that is taken out ends a token with the next request.
 type Tokens struct {
-	byHash map[[sha256.Size]byte]Identity
+	byHash *reloaded[hashes]
 }
+
+type hashes map[[sha256.Size]byte]Identity
 
 // ReadTokens reads a file of lines "NAME ROLE TOKEN". Empty lines and lines that begin with # say nothing. Its errors name
 // lines, never a token.
 func ReadTokens(path string) (*Tokens, error) {
+	r, err := load(func() (hashes, error) { return readHashes(path) }, path)
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{byHash: r}, nil
+}
+
+func readHashes(path string) (hashes, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > tokensFileMax {
 		return nil, fmt.Errorf("tokens file %s has %d bytes, more than %d", path, info.Size(), tokensFileMax)
@@ -46,15 +57,15 @@ func ReadTokens(path string) (*Tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the tokens: %w", err)
 	}
-	t, err := parseTokens(body)
+	byHash, err := parseTokens(body)
 	if err != nil {
 		return nil, fmt.Errorf("tokens file %s: %w", path, err)
 	}
-	return t, nil
+	return byHash, nil
 }
 
-func parseTokens(body []byte) (*Tokens, error) {
-	t := &Tokens{byHash: map[[sha256.Size]byte]Identity{}}
+func parseTokens(body []byte) (hashes, error) {
+	byHash := hashes{}
 	lines := bufio.NewScanner(bytes.NewReader(body))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -73,22 +84,29 @@ func parseTokens(body []byte) (*Tokens, error) {
 			return nil, fmt.Errorf("line %d: the token is shorter than %d characters; make one with `openssl rand -hex 32`", n, tokenBytesMin)
 		}
 		hash := sha256.Sum256([]byte(fields[2]))
-		if _, twice := t.byHash[hash]; twice {
+		if _, twice := byHash[hash]; twice {
 			return nil, fmt.Errorf("line %d: another line has the same token", n)
 		}
-		t.byHash[hash] = Identity{Name: fields[0], Role: role}
+		byHash[hash] = Identity{Name: fields[0], Role: role}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("a line is too long: %w", err)
 	}
-	if len(t.byHash) == 0 {
+	if len(byHash) == 0 {
 		return nil, fmt.Errorf("there is no token in it")
 	}
-	return t, nil
+	return byHash, nil
 }
 
 // Identify says whose a token is. The comparison is of hashes, so its time tells nothing of use.
 func (t *Tokens) Identify(token string) (Identity, bool) {
-	id, ok := t.byHash[sha256.Sum256([]byte(token))]
+	byHash, _ := t.byHash.get() // stale says that it could not be read
+	id, ok := byHash[sha256.Sum256([]byte(token))]
 	return id, ok
+}
+
+// stale is why the file's newest contents are not in force; nil if they are.
+func (t *Tokens) stale() error {
+	_, err := t.byHash.get()
+	return err
 }
