@@ -119,6 +119,21 @@ func TestEveryCommandInTheDocsExists(t *testing.T) {
 	}
 }
 
+// linesMax is two screens.
+const linesMax = 100
+
+func TestTheReadmeIsTwoScreensAndLeadsToEveryPage(t *testing.T) {
+	readme := read(t, "README.md")
+	if n := strings.Count(readme, "\n"); n > linesMax {
+		t.Errorf("README.md has %d lines, more than %d", n, linesMax)
+	}
+	for _, page := range pages(t) {
+		if page != "README.md" && !strings.Contains(readme, "]("+page+")") {
+			t.Errorf("README.md does not lead to %s", page)
+		}
+	}
+}
+
 // checkCommand looks a command up in the help of its program.
 func checkCommand(t *testing.T, page, program string, words []string, help map[string]string) {
 	t.Helper()
