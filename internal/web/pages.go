@@ -210,9 +210,13 @@ func (p *Pages) explain(ctx context.Context, r *http.Request) (any, error) {
 
 // policyPart is the editor of a policy.
 type policyPart struct {
-	Table  string
+	Table  string         // or control.DefaultPolicy
+	Own    control.Origin // of the values that the editor changes; the others show through
 	Values []control.PolicyValue
 }
+
+// IsDefault says that it is the policy of every table that does not say otherwise.
+func (p policyPart) IsDefault() bool { return p.Table == control.DefaultPolicy }
 
 func (p *Pages) policy(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("table")
@@ -220,5 +224,15 @@ func (p *Pages) policy(ctx context.Context, r *http.Request) (any, error) {
 		return nil, err
 	}
 	values, err := p.Act.Policy(ctx, name)
-	return policyPart{Table: name, Values: values}, err
+	return policyPart{Table: name, Own: control.OriginTable, Values: values}, err
+}
+
+// defaultPolicy is the page around the editor of the default policy; it says how many tables that concerns.
+func (p *Pages) defaultPolicy(context.Context, *http.Request) (any, error) {
+	return p.See.Overview(), nil
+}
+
+func (p *Pages) defaultValues(ctx context.Context, _ *http.Request) (any, error) {
+	values, err := p.Act.Policy(ctx, control.DefaultPolicy)
+	return policyPart{Table: control.DefaultPolicy, Own: control.OriginDefault, Values: values}, err
 }

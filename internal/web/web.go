@@ -63,7 +63,7 @@ func New(c Config) (*Pages, error) {
 		return nil, fmt.Errorf("reading the page's files: %w", err)
 	}
 	p.assets = hex.EncodeToString(hash.Sum(nil))[:12]
-	for _, name := range []string{"overview", "tables", "table", "turns", "executors", "masters", "failures", "problem", "sign-in", "dialog", "explain", "policy"} {
+	for _, name := range []string{"overview", "tables", "table", "turns", "executors", "masters", "failures", "problem", "sign-in", "dialog", "explain", "policy", "default"} {
 		t, err := template.New(name).Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("reading the page's templates: %w", err)
@@ -86,6 +86,8 @@ func (p *Pages) Handler() http.Handler {
 	mux.HandleFunc("GET /executors", p.page("executors", p.executors))
 	mux.HandleFunc("GET /masters", p.page("masters", p.masters))
 	mux.HandleFunc("GET /failures", p.page("failures", p.failures))
+	mux.HandleFunc("GET /policy", p.page("default", p.defaultPolicy))
+	mux.HandleFunc("GET /policy/values", p.fragment("policy", p.defaultValues))
 	mux.HandleFunc("GET /ask/{action}", p.ask)
 	mux.HandleFunc("POST /act/{action}", p.do)
 	mux.HandleFunc("GET /sign-in", p.signIn)
@@ -179,7 +181,7 @@ func (p *Pages) view(r *http.Request, name string, data any) view {
 
 var titles = map[string]string{
 	"overview": "Overview", "tables": "Tables", "turns": "Turns", "executors": "Executors", "masters": "Masters", "failures": "Failures",
-	"problem": "Problem", "sign-in": "Sign in",
+	"default": "Default policy", "problem": "Problem", "sign-in": "Sign in",
 }
 
 // write renders into memory first, so that an error never leaves half a page.

@@ -45,6 +45,7 @@ func (d *dev) beacon(t *testing.T) beacon {
 var pages = map[string]string{
 	"/": "Longest waiting", "/tables": "t/visits", "/tables/t%2Fvisits": "Why not now?", "/turns": "Turns",
 	"/executors": "dev-executor-2", "/masters": "dev-master", "/failures": "Failures",
+	"/policy": "Review changes",
 }
 
 // startPaged starts a server with a table t/visits of one shard, in which nothing is merged by itself.
@@ -157,6 +158,46 @@ func TestPageActionsAskFirstAndSayWhatTheyDid(t *testing.T) {
 		t.Errorf("cancel: %s", did)
 	}
 	b.wait("the turn is gone", `!document.querySelector(".turn")`)
+}
+
+func TestPageEditsTheDefaultPolicyAndTablesTakeItFromThere(t *testing.T) {
+	_, b := startPaged(t)
+	b.open("/")
+	b.click("nav", "Policy")
+	b.wait("the policy is there", `document.querySelector("#policy-max_wait")`)
+	origin := func(name string) string {
+		return evaluate[string](b, fmt.Sprintf(`document.querySelector("#policy-%s").closest(".row").querySelector(".origin").innerText`, name))
+	}
+	if from := origin("max_wait"); from != "built in" {
+		t.Errorf("max_wait comes from %q", from)
+	}
+	// What makes no sense is refused before it is asked whether to do it.
+	b.do(chromedp.SetValue("#policy-max_wait", "soon"))
+	b.click("#policy", "Review changes")
+	b.wait("it is refused", `document.querySelector("dialog[open] .problem")?.innerText.includes("max_wait")`)
+	b.click("dialog", "Close")
+
+	b.do(chromedp.SetValue("#policy-max_wait", "2m"))
+	asked, did := b.act("#policy", "Review changes", "Change it")
+	if !strings.Contains(asked, "default policy") || !strings.Contains(did, "The default policy now has max_wait = 2m") {
+		t.Errorf("asked %q, did %q", asked, did)
+	}
+	b.wait("the editor shows it", `document.querySelector("#policy-max_wait").value === "2m0s"`)
+	if from := origin("max_wait"); from != "set here" {
+		t.Errorf("max_wait comes from %q", from)
+	}
+	b.open("/tables/t%2Fvisits")
+	b.wait("a table takes it", `document.querySelector("#policy-max_wait")?.placeholder === "2m0s"`)
+	if from := origin("max_wait"); from != "default policy" {
+		t.Errorf("max_wait of the table comes from %q", from)
+	}
+	b.click("#policy", "default policy")
+	b.wait("the policy is there", `location.pathname === "/policy" && document.querySelector("#policy-max_wait")`)
+	evaluate[string](b, `document.querySelector("#policy-max_wait").value = ""`)
+	if _, did := b.act("#policy", "Review changes", "Change it"); !strings.Contains(did, "no longer sets max_wait") {
+		t.Errorf("unset: %s", did)
+	}
+	b.wait("the built-in value shows through", `document.querySelector("#policy-max_wait").closest(".row").innerText.includes("built in")`)
 }
 
 // skip skips the failing generation. Another retry may be under way, and then the page says so and it is asked again.
