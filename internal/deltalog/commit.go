@@ -19,6 +19,13 @@ const (
 	// slowPut is how long a put may take, from the check before it to its answer, and still count by itself. Within
 	// that time no cleanup can have deleted the number it was put under: log retention is an hour at least.
 	slowPut = time.Minute
+	// freshMax is how old the plan's snapshot may be for the first put to need no look at the log before it. The put itself
+	// finds out if anybody was faster; and a request less is a tenth of what a small merge takes.
+	freshMax = 3 * time.Second
+	// peekVersions are read at once after a lost put: the winner's and those that may have followed.
+	peekVersions = 8
+	// peekBytesMax is the most that is read of a version of which nobody has said how large it is. A listing says so.
+	peekBytesMax = 16 << 20
 )
 
 // CommitResult is what became of a commit.
@@ -32,10 +39,11 @@ type CommitResult struct {
 
 // Commit makes an intent the next version of the log:
 //
-//  1. Bring the snapshot up to date and Decide over everything since the plan.
+//  1. Bring the snapshot up to date, unless it is seconds old, and Decide over everything since the plan.
 //  2. Put the next version if absent, the very same bytes again while the answer is unknown.
-//  3. Another's version is there: begin again.
-//  4. The put took more than a minute since 1: believe only a snapshot loaded afterwards.
+//  3. Another's version is there: read it, and those after it, and decide again. Where many commit to one log at once, what
+//     counts is how fast a loser is back with the next number: so that takes one round trip, not a listing and then a read.
+//  4. The put took more than a minute since the log was last listed: believe only a snapshot loaded afterwards.
 //
 // Errors: ErrAlreadyMerged; *PlanAgainError, also for a put that turned out void; ErrInDoubt; *ForeignWriteError and
 // *UnsupportedError, which stop the table; anything else means that nothing was committed.
@@ -46,10 +54,17 @@ func (l *Log) Commit(ctx context.Context, in Intent) (CommitResult, error) {
 	}
 	cur := in.Read
 	var since []Commit
+	lost := false
 	for range commitRounds {
-		checked := now(l.clock)
-		var err error
-		if cur, since, err = l.advance(ctx, in.Read, cur, since); err != nil {
+		checked, err := cur.checked, error(nil)
+		switch age := checked.age(l.clock); {
+		case lost && age <= slowPut/2:
+			cur, since, err = l.peek(ctx, in.Read, cur, since)
+		case lost || age > freshMax:
+			checked = now(l.clock)
+			cur, since, err = l.advance(ctx, in.Read, cur, since)
+		}
+		if err != nil {
 			return res, err
 		}
 		if done, err := l.settle(in, cur, since, &res); done || err != nil {
@@ -63,12 +78,13 @@ func (l *Log) Commit(ctx context.Context, in Intent) (CommitResult, error) {
 		if err != nil {
 			return res, fmt.Errorf("table %s: encoding version %d: %w", l.table, commit.Version, err)
 		}
-		outcome, err := l.put(ctx, commit.Version, body)
+		outcome, err := l.put(ctx, commit.Version, body, in.Info.ExecutionID != "")
 		res.Slow = res.Slow || outcome.wasUnknown || checked.age(l.clock) > slowPut
 		switch {
 		case err != nil:
 			return res, err
 		case outcome.lost:
+			lost = true
 			continue
 		case checked.age(l.clock) > slowPut:
 			return l.confirm(ctx, in, res)
@@ -116,11 +132,17 @@ func (n *noting) PutIfAbsent(ctx context.Context, key string, body []byte) objst
 	return r
 }
 
-// put creates a version. Without an error it is ours, or lost.
-func (l *Log) put(ctx context.Context, version int64, body []byte) (putOutcome, error) {
+// put creates a version. Without an error it is ours, or lost. An intent that Decide recognises needs no reading back of a
+// version that is there: it is lost, and if it should be ours, because something on the way has sent the request twice, the
+// reading that follows says so.
+func (l *Log) put(ctx context.Context, version int64, body []byte, recognised bool) (putOutcome, error) {
 	key := l.key(commitName(version))
 	store := &noting{Store: l.store}
-	r := objstore.PutOnce(ctx, store, key, body, l.retry())
+	put := objstore.PutOnce
+	if recognised {
+		put = objstore.PutNext
+	}
+	r := put(ctx, store, key, body, l.retry())
 	switch {
 	case r.Outcome == objstore.Applied:
 		return putOutcome{wasUnknown: store.unknown, etag: r.Info.ETag}, nil
@@ -283,7 +305,7 @@ func (l *Log) Create(ctx context.Context, p Protocol, m Metadata, info CommitInf
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := l.put(ctx, 0, body)
+	outcome, err := l.put(ctx, 0, body, false)
 	switch {
 	case err != nil:
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,6 +201,73 @@ func TestManyCommittersAllGetThrough(t *testing.T) {
 		s, err := l.Snapshot(t.Context())
 		if err != nil || s.Version != committers || s.FileCount() != committers || s.txns.len != committers {
 			t.Errorf("version %d, %d files, %d marks, %v", s.Version, s.FileCount(), s.txns.len, err)
+		}
+	})
+}
+
+// A fresh plan is put without a look at the log before, and a loser is back with the next number after one round of reads by
+// name, however many were faster.
+func TestALoserComesBackAfterOneRoundOfReadsAndAFreshPlanAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.System()
+		store := objstore.NewMemory(c)
+		others, s := newLog(t, store, c)
+		commit := func(in Intent) (CommitResult, string) {
+			spy, err := faultstore.Wrap(store, c, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := Open(spy, "t", Options{Clock: c, Random: random.Seeded(3)}).Commit(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ops []string
+			for _, line := range spy.Trace() {
+				op, key, _ := strings.Cut(line, " ")
+				version := strings.TrimSuffix(strings.TrimPrefix(strings.Fields(key)[0], "t/_delta_log/"), ".json:")
+				ops = append(ops, op+" "+strings.TrimLeft(version, "0"))
+			}
+			slices.Sort(ops)
+			return res, strings.Join(ops, ", ")
+		}
+		if _, ops := commit(merge(s, "alone", 0, 1)); ops != "put-if-absent 1" {
+			t.Errorf("a fresh plan: %s", ops)
+		}
+		s, err := others.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine := merge(s, "mine", 1, 2)
+		for now, i := s, 0; i < 10; i++ {
+			in := otherShard(now)
+			in.Marks = map[string]MarkChange{AppID("T", "b"): {int64(i), int64(i + 1)}}
+			in.Adds[0].Path = fmt.Sprintf("b-%d", i)
+			res, err := others.Commit(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now = res.Snapshot
+		}
+		res, ops := commit(mine)
+		want := "put-if-absent 12, put-if-absent 2"
+		for n := 17; n > 1; n-- {
+			want = fmt.Sprintf("get-range %d, ", n) + want
+		}
+		sorted := strings.Split(want, ", ")
+		slices.Sort(sorted)
+		if ops != strings.Join(sorted, ", ") || res.Version != 12 || res.Slow {
+			t.Errorf("after ten others: version %d, %s", res.Version, ops)
+		}
+		fresh, err := others.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		equalState(t, fresh, res.Snapshot)
+
+		// Seconds later the log is listed first.
+		time.Sleep(freshMax + time.Second)
+		if _, ops := commit(merge(fresh, "late", 2, 3)); ops != "list :, put-if-absent 13" {
+			t.Errorf("a plan that is not fresh: %s", ops)
 		}
 	})
 }

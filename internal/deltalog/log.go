@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -183,6 +184,63 @@ func (l *Log) advance(ctx context.Context, plan, cur *Snapshot, since []Commit) 
 	return next, []Commit{diff(plan, next)}, nil
 }
 
+// peek is advance for whoever has just found the next version taken: it reads the versions after cur by their names, several
+// at once, without a listing. What is there under a number above cur's was committed after the log was last listed, which
+// is less than a minute ago, so that no cleanup can have deleted such a number and no stalled commit can stand in its place.
+// The time of that listing therefore stays the snapshot's.
+func (l *Log) peek(ctx context.Context, plan, cur *Snapshot, since []Commit) (*Snapshot, []Commit, error) {
+	began := cur.checked
+	for first := true; ; first = false {
+		found, ok, err := l.after(ctx, cur.Version)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !ok || first && len(found) == 0 {
+			return l.advance(ctx, plan, cur, since)
+		}
+		for _, c := range found {
+			next := *cur.apply(c)
+			next.checked, next.LoadedAt, next.etag = began, began.wall, ""
+			cur, since = &next, append(since, c)
+		}
+		if len(found) < peekVersions {
+			return cur.withoutExpired(l.clock.Now()), since, readable(l.table, cur.Protocol, cur.Metadata)
+		}
+	}
+}
+
+// after reads the versions after one by their names, as many as there are but at most peekVersions; false if one is large.
+func (l *Log) after(ctx context.Context, version int64) (found []Commit, ok bool, err error) {
+	found = make([]Commit, peekVersions)
+	missing, large := make([]bool, peekVersions), make([]bool, peekVersions)
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range found {
+		n := version + 1 + int64(i)
+		g.Go(func() error {
+			body, err := l.store.GetRange(gctx, l.key(commitName(n)), 0, peekBytesMax+1)
+			switch {
+			case errors.Is(err, objstore.ErrNotFound):
+				missing[i] = true
+				return nil
+			case err != nil:
+				return fmt.Errorf("table %s: reading version %d: %w", l.table, n, err)
+			case len(body) > peekBytesMax:
+				large[i] = true
+			default:
+				found[i], err = l.parse(n, body)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, false, err
+	}
+	if n := slices.Index(missing, true); n >= 0 {
+		found = found[:n]
+	}
+	return found, !slices.Contains(large[:len(found)], true), nil
+}
+
 // errNotContiguous: the versions after a snapshot are gone, or may not be the ones that were committed.
 var errNotContiguous = errors.New("the log does not continue where the snapshot ends")
 
@@ -286,12 +344,16 @@ func (l *Log) readCommit(ctx context.Context, f logFile) (Commit, error) {
 	if err != nil {
 		return Commit{}, fmt.Errorf("table %s: reading version %d: %w", l.table, f.version, err)
 	}
-	c, err := parseCommit(f.version, body)
+	return l.parse(f.version, body)
+}
+
+func (l *Log) parse(version int64, body []byte) (Commit, error) {
+	c, err := parseCommit(version, body)
 	switch {
 	case errors.Is(err, errDeletionVector):
-		return Commit{}, &UnsupportedError{l.table, "deletion vectors", fmt.Sprintf("version %d has some; rewrite the table without them (REORG … APPLY PURGE) and drop the feature", f.version)}
+		return Commit{}, &UnsupportedError{l.table, "deletion vectors", fmt.Sprintf("version %d has some; rewrite the table without them (REORG … APPLY PURGE) and drop the feature", version)}
 	case err != nil:
-		return Commit{}, &CommitFileError{Table: l.table, Version: f.version, Err: err}
+		return Commit{}, &CommitFileError{Table: l.table, Version: version, Err: err}
 	}
 	return c, nil
 }

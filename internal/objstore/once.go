@@ -40,11 +40,23 @@ func (r Retry) wait(ctx context.Context, attempt int) error {
 //
 // A caller that must know sends the same bytes through PutOnce again, later.
 func PutOnce(ctx context.Context, s Store, key string, body []byte, retry Retry) Result {
+	return putOnce(ctx, s, key, body, retry, false)
+}
+
+// PutNext is PutOnce for whoever reads the key next in any case and recognises its own bytes: a first put that is told
+// "exists" is refused without reading the object back, although something on the way may have sent it twice.
+func PutNext(ctx context.Context, s Store, key string, body []byte, retry Retry) Result {
+	return putOnce(ctx, s, key, body, retry, true)
+}
+
+func putOnce(ctx context.Context, s Store, key string, body []byte, retry Retry, readsNext bool) Result {
 	var doubt error // why the outcome of an attempt is unknown
 	for attempt := 0; ; attempt++ {
 		r := s.PutIfAbsent(ctx, key, body)
 		switch {
 		case r.Outcome == Applied:
+			return r
+		case r.Outcome == Refused && errors.Is(r.Err, ErrExists) && readsNext && doubt == nil:
 			return r
 		case r.Outcome == Refused && errors.Is(r.Err, ErrExists):
 			return readBack(ctx, s, key, body, r, doubt)
