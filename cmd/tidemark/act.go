@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/user"
+	"maps"
+	"net/url"
 
 	"tidemark/internal/control"
 	"tidemark/internal/process"
@@ -12,58 +12,23 @@ import (
 
 // actFlags are those of everything that changes something.
 type actFlags struct {
-	placeFlags
+	clusterFlags
 	DryRun bool `help:"Check everything, say what would be done, and do nothing."`
 	JSON   bool `name:"json" help:"Print JSON for programs instead of a sentence for people."`
 }
 
-// options are those of the action, by whoever runs the command.
-func (f actFlags) options() control.Options { return control.Options{DryRun: f.DryRun, By: whoami()} }
-
-func whoami() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return "tidemark"
-}
-
-// need is what of the cluster a command cannot do without.
-type need bool
-
-const (
-	needsEtcd    need = true
-	storageFirst need = false // what it does outlives etcd, and goes on without
-)
-
-// control opens the root and reaches etcd. The caller calls close.
-func (f placeFlags) control(ctx context.Context, streams process.Streams, etcd need) (c *control.Control, close func(), err error) {
-	p, err := f.open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	d := control.Deps{Keys: f.Keys(), Store: p.store, Clock: p.clock, Random: p.random}
-	d.Client, err = f.dial(ctx)
-	switch {
-	case err == nil:
-		return control.New(d), func() { _ = d.Client.Close() }, nil
-	case etcd == needsEtcd:
-		return nil, nil, err
-	case !errors.Is(err, errNoEtcd):
-		fmt.Fprintf(streams.Err, "going on with storage alone: %v\n", err)
-	}
-	d.Client = nil
-	return control.New(d), func() {}, nil
-}
-
-// run does one action and prints what it did.
-func (f actFlags) run(ctx context.Context, streams process.Streams, etcd need, act func(*control.Control, control.Options) (control.Done, error)) error {
-	c, closeControl, err := f.control(ctx, streams, etcd)
+// run does one action by the API and prints what it did.
+func (f actFlags) run(ctx context.Context, streams process.Streams, what access, path string, body map[string]any) error {
+	what.acts = true
+	c, closeAPI, err := f.api(ctx, streams, what)
 	if err != nil {
 		return err
 	}
-	defer closeControl()
-	done, err := act(c, f.options())
-	if err != nil {
+	defer closeAPI()
+	told := map[string]any{"dry_run": f.DryRun}
+	maps.Copy(told, body)
+	var done control.Done
+	if err := c.Post(ctx, path, told, &done); err != nil {
 		return err
 	}
 	if f.JSON {
@@ -80,13 +45,11 @@ type mergeCommand struct {
 }
 
 func (c *mergeCommand) Run(ctx context.Context, streams process.Streams) error {
-	priority := control.PriorityNormal
+	priority := "normal"
 	if c.Low {
-		priority = control.PriorityLow
+		priority = string(control.PriorityLow)
 	}
-	return c.run(ctx, streams, needsEtcd, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Merge(ctx, c.Name, priority, o)
-	})
+	return c.run(ctx, streams, access{}, ofTable(c.Name, "/merge"), map[string]any{"priority": priority})
 }
 
 type pauseCommand struct {
@@ -101,9 +64,7 @@ of the table, so it outlives etcd.`
 }
 
 func (c *pauseCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, storageFirst, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Pause(ctx, c.Name, o)
-	})
+	return c.run(ctx, streams, access{storageFirst: true}, ofTable(c.Name, "/pause"), nil)
 }
 
 type resumeCommand struct {
@@ -112,9 +73,7 @@ type resumeCommand struct {
 }
 
 func (c *resumeCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, storageFirst, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Resume(ctx, c.Name, o)
-	})
+	return c.run(ctx, streams, access{storageFirst: true}, ofTable(c.Name, "/resume"), nil)
 }
 
 type retryCommand struct {
@@ -130,9 +89,7 @@ once the cause is gone; what fails again is recorded again.`
 }
 
 func (c *retryCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, needsEtcd, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Retry(ctx, c.Name, c.Shard, o)
-	})
+	return c.run(ctx, streams, access{}, ofTable(c.Name, "/retry"), map[string]any{"shard": c.Shard})
 }
 
 type skipCommand struct {
@@ -151,8 +108,8 @@ waiting does not cure (` + "`tidemark failures`" + ` shows it). Try to restore i
 }
 
 func (c *skipCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, needsEtcd, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Skip(ctx, control.SkipRequest{Table: c.Name, Shard: c.Shard, Generation: c.Generation, Reason: c.Reason}, o)
+	return c.run(ctx, streams, access{}, ofTable(c.Name, "/skip"), map[string]any{
+		"shard": c.Shard, "generation": c.Generation, "reason": c.Reason,
 	})
 }
 
@@ -168,9 +125,7 @@ too. A SIGTERM to its process drains it as well, and ends it.`
 }
 
 func (c *drainCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, needsEtcd, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Drain(ctx, c.Executor, o)
-	})
+	return c.run(ctx, streams, access{}, "/executors/"+url.PathEscape(c.Executor)+"/drain", nil)
 }
 
 type undrainCommand struct {
@@ -179,9 +134,7 @@ type undrainCommand struct {
 }
 
 func (c *undrainCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, needsEtcd, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Undrain(ctx, c.Executor, o)
-	})
+	return c.run(ctx, streams, access{}, "/executors/"+url.PathEscape(c.Executor)+"/undrain", nil)
 }
 
 type cancelCommand struct {
@@ -196,7 +149,5 @@ due again in a few seconds: pause the table first if it is not to be.`
 }
 
 func (c *cancelCommand) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, needsEtcd, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.Cancel(ctx, control.CancelRequest{Execution: c.Execution}, o)
-	})
+	return c.run(ctx, streams, access{}, "/turns/"+url.PathEscape(c.Execution)+"/cancel", nil)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 type explainCommand struct {
-	placeFlags
+	clusterFlags
 	listFlags
 	Name string `arg:"" help:"The table."`
 }
@@ -24,12 +24,7 @@ The answer is made from etcd and storage by the functions that decide, and askin
 }
 
 func (c *explainCommand) Run(ctx context.Context, streams process.Streams) error {
-	k, closeControl, err := c.control(ctx, streams, needsEtcd)
-	if err != nil {
-		return err
-	}
-	defer closeControl()
-	x, err := k.Explain(ctx, c.Name)
+	x, err := ask[control.Explanation](ctx, c.clusterFlags, streams, access{}, ofTable(c.Name, "/explain"))
 	if err != nil {
 		return err
 	}

@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"slices"
 	"time"
 
-	"tidemark/internal/control"
+	"tidemark/internal/clock"
+	"tidemark/internal/observe"
 	"tidemark/internal/process"
 )
 
 type failuresCommand struct {
-	placeFlags
+	clusterFlags
 	listFlags
 	Name string `arg:"" optional:"" help:"Only this table."`
 }
@@ -21,21 +24,15 @@ func (c *failuresCommand) Help() string {
 }
 
 func (c *failuresCommand) Run(ctx context.Context, streams process.Streams) error {
-	k, closeControl, err := c.control(ctx, streams, needsEtcd)
+	rows, err := askAll[observe.Failure](ctx, c.clusterFlags, streams, "/failures", url.Values{"search": {c.Name}})
 	if err != nil {
 		return err
 	}
-	defer closeControl()
-	rows, err := k.Failures(ctx, c.Name)
-	if err != nil {
-		return err
+	if c.Name != "" { // what is searched for may be a part of other names too
+		rows = slices.DeleteFunc(rows, func(f observe.Failure) bool { return f.Table != c.Name })
 	}
-	p, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	nowMS := p.clock.Now().UnixMilli()
-	err = printList(streams.Out, c.listFlags, []string{"TABLE", "SUBJECT", "CODE", "GENERATION", "ATTEMPTS", "NEXT", "ATTENTION"}, rows, func(f control.Failure) []string {
+	nowMS := clock.System().Now().UnixMilli()
+	err = printList(streams.Out, c.listFlags, []string{"TABLE", "SUBJECT", "CODE", "GENERATION", "ATTEMPTS", "NEXT", "ATTENTION"}, rows, func(f observe.Failure) []string {
 		generation, attention := "-", "no"
 		if f.Generation > 0 {
 			generation = countText(f.Generation)

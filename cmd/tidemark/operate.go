@@ -2,6 +2,9 @@ package main
 
 // operateCommands are what a person does with a running cluster.
 type operateCommands struct {
+	Overview   overviewCommand   `cmd:"" help:"Say whether the cluster is behind, where and why."`
+	Tables     tablesCommand     `cmd:"" help:"List the tables with what is pending, the longest waiting first."`
+	Commits    commitsCommand    `cmd:"" help:"List the newest commits of a table's log."`
 	Explain    explainCommand    `cmd:"" help:"Say for each shard of a table why it is or is not being merged now."`
 	Failures   failuresCommand   `cmd:"" help:"List what fails, what needs a person first."`
 	Masters    mastersCommand    `cmd:"" help:"List the masters and the slots that they own."`

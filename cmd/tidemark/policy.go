@@ -25,22 +25,26 @@ otherwise. Policies are kept on storage, so they outlive etcd.
   tidemark policy unset flights max_wait`
 }
 
+// policyPath is that of a table's policy, or of the default.
+func policyPath(name string) string {
+	if name == control.DefaultPolicy {
+		return "/policy"
+	}
+	return ofTable(name, "/policy")
+}
+
 type policyGet struct {
-	placeFlags
+	clusterFlags
 	listFlags
 	Name string `arg:"" optional:"" default:"_default" help:"The table, or _default."`
 }
 
 func (c *policyGet) Run(ctx context.Context, streams process.Streams) error {
-	p, err := c.open(ctx)
+	policy, err := ask[struct{ Values []control.PolicyValue }](ctx, c.clusterFlags, streams, access{storageFirst: true}, policyPath(c.Name))
 	if err != nil {
 		return err
 	}
-	values, err := control.New(control.Deps{Keys: c.Keys(), Store: p.store, Clock: p.clock, Random: p.random}).Policy(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return printList(streams.Out, c.listFlags, []string{"NAME", "VALUE", "FROM", "MEANING"}, values, func(v control.PolicyValue) []string {
+	return printList(streams.Out, c.listFlags, []string{"NAME", "VALUE", "FROM", "MEANING"}, policy.Values, func(v control.PolicyValue) []string {
 		meaning := v.Help
 		if v.Problem != "" {
 			meaning += "; NOT IN FORCE: " + v.Problem
@@ -64,9 +68,7 @@ func (c *policySet) Run(ctx context.Context, streams process.Streams) error {
 		}
 		values[name] = value
 	}
-	return c.run(ctx, streams, storageFirst, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.SetPolicy(ctx, c.Name, values, o)
-	})
+	return c.run(ctx, streams, access{storageFirst: true}, policyPath(c.Name), map[string]any{"set": values})
 }
 
 type policyUnset struct {
@@ -76,7 +78,5 @@ type policyUnset struct {
 }
 
 func (c *policyUnset) Run(ctx context.Context, streams process.Streams) error {
-	return c.run(ctx, streams, storageFirst, func(k *control.Control, o control.Options) (control.Done, error) {
-		return k.UnsetPolicy(ctx, c.Name, c.Names, o)
-	})
+	return c.run(ctx, streams, access{storageFirst: true}, policyPath(c.Name), map[string]any{"unset": c.Names})
 }

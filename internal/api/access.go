@@ -25,6 +25,13 @@ func IdentityOf(ctx context.Context) Identity {
 	return Identity{Role: Operator}
 }
 
+// As is a handler whose requests are all an operator's of that name.
+func As(name string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, Identity{Name: name, Role: Operator})))
+	})
+}
+
 // Loopback says whether an address to listen on is of this machine alone.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)

@@ -309,7 +309,7 @@ func TestFailuresListWhatNeedsAPersonFirstAndForgetWhatIsMerged(t *testing.T) {
 	r.seal("orders", "a", 3)
 	r.outcome("orders", etcd.GroupOf("a"), schedule.Outcome{Kind: schedule.KindMerge, Shards: map[string]schedule.Failure{"a": data(3)}})
 	r.outcome("alpha", 2, schedule.Outcome{Kind: schedule.KindMerge, Failure: &schedule.Failure{Code: "store_failed", Class: schedule.Retryable, Count: 1, FailedMS: 1000}})
-	rows, err := r.Failures(t.Context(), "")
+	rows, err := r.failures("")
 	if err != nil || len(rows) != 2 {
 		t.Fatal(rows, err)
 	}
@@ -319,7 +319,7 @@ func TestFailuresListWhatNeedsAPersonFirstAndForgetWhatIsMerged(t *testing.T) {
 	if f := rows[1]; f.Table != "alpha" || f.Subject != "group 2" || f.Attention || f.RetryMS != 3000 {
 		t.Errorf("%+v", f)
 	}
-	if rows, err := r.Failures(t.Context(), "alpha"); err != nil || len(rows) != 1 {
+	if rows, err := r.failures("alpha"); err != nil || len(rows) != 1 {
 		t.Error(rows, err)
 	}
 	got, err := r.client.Get(t.Context(), r.keys.DemandAll(), clientv3.WithPrefix())
@@ -332,7 +332,7 @@ func TestFailuresListWhatNeedsAPersonFirstAndForgetWhatIsMerged(t *testing.T) {
 	}
 	record["merged"] = record["sealed"]
 	r.put(string(got.Kvs[0].Key), record)
-	if rows, err := r.Failures(t.Context(), "orders"); err != nil || len(rows) != 0 {
+	if rows, err := r.failures("orders"); err != nil || len(rows) != 0 {
 		t.Error(rows, err)
 	}
 }

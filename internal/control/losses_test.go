@@ -9,6 +9,7 @@ import (
 
 	"tidemark/internal/etcd"
 	"tidemark/internal/objstore"
+	"tidemark/internal/observe"
 	"tidemark/internal/schedule"
 )
 
@@ -95,10 +96,10 @@ func TestAStoreThatIsAwayForAWhileFailsExecutionsRetryablyAndNothingElse(t *test
 	r.until("a unit", func() bool { return r.count(r.keys.ReadyAll()) == 1 })
 	store.down.Store(true)
 	r.executor("e1")
-	var failures []Failure
+	var failures []observe.Failure
 	r.until("a failure", func() bool {
 		var err error
-		failures, err = r.Failures(t.Context(), "orders")
+		failures, err = r.failures("orders")
 		return err == nil && len(failures) > 0 && failures[0].Attempts > 1
 	})
 	if f := failures[0]; f.Code != "store_failed" || f.Class != "retryable" || f.Attention || !strings.Contains(f.Remedy, "by itself") {
@@ -113,7 +114,7 @@ func TestAStoreThatIsAwayForAWhileFailsExecutionsRetryablyAndNothingElse(t *test
 	}
 	store.down.Store(false)
 	r.until("the merge", func() bool {
-		got, err := r.Failures(t.Context(), "orders")
+		got, err := r.failures("orders")
 		now, loaded := r.load(t.Context(), "orders")
 		return err == nil && len(got) == 0 && loaded == nil && now.Mark("a") == 20
 	})

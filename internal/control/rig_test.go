@@ -21,6 +21,7 @@ import (
 	"tidemark/internal/executor"
 	"tidemark/internal/master"
 	"tidemark/internal/objstore"
+	"tidemark/internal/observe"
 	"tidemark/internal/ownership"
 	"tidemark/internal/random"
 	"tidemark/internal/schedule"
@@ -55,6 +56,19 @@ func newEmptyRig(t *testing.T) *rig {
 	r := &rig{t: t, client: etcdtest.Start(t), keys: etcd.KeysOf("test"), store: objstore.NewMemory(clock.System())}
 	r.Control = New(Deps{Client: r.client, Keys: r.keys, Store: r.store, Clock: impatient{clock.System()}, Random: random.New()})
 	return r
+}
+
+// failures are what people are shown of a table, or of all.
+func (r *rig) failures(name string) ([]observe.Failure, error) {
+	see, err := observe.Look(r.t.Context(), observe.Config{Client: r.client, Keys: r.keys, Store: r.store, Clock: clock.System(), Random: random.New()})
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		return see.FailuresOf(name), nil
+	}
+	page, err := see.Failures(observe.Query{})
+	return page.Items, err
 }
 
 // impatient is a clock whose timers fire at once, so that what waits for a turn gives up without waiting.

@@ -8,8 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"tidemark/internal/control"
 	"tidemark/internal/demand"
+	"tidemark/internal/observe"
 	"tidemark/internal/ownership"
 	"tidemark/internal/schedule"
 )
@@ -19,8 +19,6 @@ const (
 	overdue = 2
 	// longRun is how long an execution may run without being worth a note.
 	longRun = time.Hour
-	// attentionMax bounds the failures that are written out.
-	attentionMax = 20
 )
 
 func (d *doctor) nowMS() int64 { return d.Clock.Now().UnixMilli() }
@@ -123,26 +121,21 @@ func (d *doctor) demand(ctx context.Context) {
 
 // attention lists what waiting will not cure.
 func (d *doctor) attention(ctx context.Context) {
-	failures, err := control.New(control.Deps{Client: d.Client, Keys: d.Keys, Store: d.Store, Clock: d.Clock, Random: d.Random}).Failures(ctx, "")
+	see, err := observe.Look(ctx, observe.Config{Client: d.Client, Keys: d.Keys, Store: d.Store, Clock: d.Clock, Random: d.Random})
 	if err != nil {
 		d.unread("failures", err)
 		return
 	}
-	needy := 0
-	for _, f := range failures {
-		if !f.Attention {
-			continue
-		}
-		if needy++; needy <= attentionMax {
-			d.wrong("failures", f.Remedy, "%s of table %s fails with %s, %d times in a row: %s", f.Subject, f.Table, f.Code, f.Attempts, f.Message)
-		}
+	all := see.Overview()
+	for _, f := range all.NeedAttention {
+		d.wrong("failures", f.Remedy, "%s of table %s fails with %s, %d times in a row: %s", f.Subject, f.Table, f.Code, f.Attempts, f.Message)
 	}
 	switch {
-	case needy > attentionMax:
-		d.wrong("failures", "See `tidemark failures`.", "%d more need a person", needy-attentionMax)
-	case needy == 0 && len(failures) > 0:
-		d.ok("failures", "%d, all of which are tried again by themselves", len(failures))
-	case needy == 0:
+	case all.Attention > len(all.NeedAttention):
+		d.wrong("failures", "See `tidemark failures`.", "%d more need a person", all.Attention-len(all.NeedAttention))
+	case all.Attention == 0 && all.Failures > 0:
+		d.ok("failures", "%d, all of which are tried again by themselves", all.Failures)
+	case all.Attention == 0:
 		d.ok("failures", "none")
 	}
 }

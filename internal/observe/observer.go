@@ -82,6 +82,26 @@ func (o *Observer) forget() {
 	o.drains = map[string]bool{}
 }
 
+// Look reads the cluster's keys once and returns an observer that knows them as they are now, for a single answer; it is not
+// to be Run. Rates, which take time to see, are 0.
+func Look(ctx context.Context, c Config) (*Observer, error) {
+	if _, err := etcd.ReadCluster(ctx, c.Client, c.Keys); err != nil {
+		return nil, err
+	}
+	o := New(c)
+	_, err := etcd.ReadPages(ctx, c.Client, c.Keys.Prefix+"/", func(page []*mvccpb.KeyValue) error {
+		for _, kv := range page {
+			(*mirror)(o).Put(kv)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.fresh = true
+	return o, nil
+}
+
 // Run mirrors until ctx is done, and returns nil then.
 func (o *Observer) Run(ctx context.Context) error {
 	var group errgroup.Group

@@ -73,26 +73,38 @@ func (f EtcdLoginFlags) Options(endpoints []string) (etcd.DialOptions, error) {
 			return o, Usagef("--etcd %s is in the clear, and certificates are given for it; write https://", e)
 		}
 	}
-	o.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	if f.CA != "" {
-		pem, err := os.ReadFile(f.CA)
+	var err error
+	o.TLS, err = ClientTLS("etcd", f.CA, f.Cert, f.Key)
+	return o, err
+}
+
+// ClientTLS is how a client knows servers of a kind, such as "etcd", and shows itself to them: by the PEM files of their
+// authority and of its own certificate, as the flags --KIND-ca, --KIND-cert and --KIND-key name them; empty ones are left
+// out, and without any it is nil.
+func ClientTLS(kind, ca, cert, key string) (*tls.Config, error) {
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return o, fmt.Errorf("cannot read the authority of etcd: %w", err)
+			return nil, fmt.Errorf("cannot read the authority of %s: %w", kind, err)
 		}
-		o.TLS.RootCAs = x509.NewCertPool()
-		if !o.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return o, fmt.Errorf("there is no certificate in %s", f.CA)
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("there is no certificate in %s", ca)
 		}
 	}
-	if (f.Cert == "") != (f.Key == "") {
-		return o, Usagef("--etcd-cert and --etcd-key go together")
+	if (cert == "") != (key == "") {
+		return nil, Usagef("--%s-cert and --%s-key go together", kind, kind)
 	}
-	if f.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return o, fmt.Errorf("cannot read the certificate %s for etcd and its key %s: %w", f.Cert, f.Key, err)
+			return nil, fmt.Errorf("cannot read the certificate %s for %s and its key %s: %w", cert, kind, key, err)
 		}
-		o.TLS.Certificates = []tls.Certificate{pair}
+		c.Certificates = []tls.Certificate{pair}
 	}
-	return o, nil
+	return c, nil
 }

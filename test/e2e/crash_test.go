@@ -130,14 +130,14 @@ func TestEveryKeyInEtcdDeletedInTheMiddleLosesAndRepeatsNothing(t *testing.T) {
 	l.check()
 	type record struct {
 		Table, Shard   string
-		Sealed, Merged *struct{ Gen uint64 }
+		Sealed, Merged *struct{ Generation uint64 }
 	}
 	records := decode[[]record](t, must(t, l.env, "demand", "--json"))
 	if len(records) != 8 {
 		t.Errorf("%d demand records are back, want those of 8 shards", len(records))
 	}
 	for _, r := range records {
-		if r.Merged == nil || r.Sealed == nil || r.Merged.Gen != r.Sealed.Gen {
+		if r.Merged == nil || r.Sealed == nil || r.Merged.Generation != r.Sealed.Generation {
 			t.Errorf("the marks of %s of %s are not back: %+v", r.Shard, r.Table, r)
 		}
 	}

@@ -102,9 +102,10 @@ func TestPoliciesAreSetShownUnsetAndOutliveTheServer(t *testing.T) {
 	if values["min_generations"] != [2]string{"1", "table"} || values["max_wait"] != [2]string{"2m0s", "_default"} || values["max_age"] != [2]string{"5m0s", "built in"} {
 		t.Errorf("%v", values)
 	}
-	says(t, d.env, []string{"no longer sets min_generations"}, "policy", "unset", "orders", "min_generations")
-	says(t, d.env, []string{"did not set"}, "policy", "unset", "orders", "min_generations")
-	says(t, d.env, []string{"orders is paused"}, "pause", "orders") // storage alone is enough
+	refused(t, d.env, 1, []string{"no master answers", "--direct"}, "pause", "orders")
+	says(t, d.env, []string{"no longer sets min_generations"}, "policy", "unset", "orders", "min_generations", "--direct")
+	says(t, d.env, []string{"did not set"}, "policy", "unset", "orders", "min_generations", "--direct")
+	says(t, d.env, []string{"orders is paused"}, "pause", "orders", "--direct") // storage alone is enough
 }
 
 func TestAPoisonedGenerationIsShownRetriedAndSkipped(t *testing.T) {
