@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -203,6 +204,22 @@ func TestATurnShowsHowFarItIsUntilItIsReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("the turn is gone", func() bool { return len(r.see.Turns("")) == 0 })
+}
+
+func TestADetailNamesThePartitionColumns(t *testing.T) {
+	r := newRig(t)
+	s, err := schema.Parse(`{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}},{"name":"day","type":"date","nullable":true,"metadata":{}}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, columns := range map[string][]string{"divided": {"day"}, "whole": {}} {
+		if _, err := table.Create(t.Context(), r.store, name, table.CreateOptions{Schema: s, PartitionBy: columns}, r.see.deps()); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := r.see.Detail(t.Context(), name); err != nil || d.PartitionBy == nil || !slices.Equal(d.PartitionBy, columns) {
+			t.Errorf("%s: partitioned by %#v, %v; want %v", name, d.PartitionBy, err, columns)
+		}
+	}
 }
 
 func TestCommitsAreReadOnceAndTheNewestFirst(t *testing.T) {

@@ -15,17 +15,18 @@ import (
 
 // Detail is what only a table's log knows.
 type Detail struct {
-	Version    int64             `json:"version"` // newest of the log
-	Mode       string            `json:"mode"`
-	Key        []string          `json:"key"`
-	Sequence   string            `json:"sequence"`
-	Buckets    int               `json:"buckets"`
-	State      string            `json:"state"`
-	Files      int               `json:"files"`
-	Bytes      int64             `json:"bytes"`
-	Rows       int64             `json:"rows"` // of the files whose statistics say
-	Columns    []Column          `json:"columns"`
-	Properties map[string]string `json:"properties"`
+	Version     int64             `json:"version"` // newest of the log
+	Mode        string            `json:"mode"`
+	Key         []string          `json:"key"`
+	Sequence    string            `json:"sequence"`
+	Buckets     int               `json:"buckets"`
+	PartitionBy []string          `json:"partition_by"` // of an append table: the columns that divide it
+	State       string            `json:"state"`
+	Files       int               `json:"files"`
+	Bytes       int64             `json:"bytes"`
+	Rows        int64             `json:"rows"` // of the files whose statistics say
+	Columns     []Column          `json:"columns"`
+	Properties  map[string]string `json:"properties"`
 }
 
 // Column is one column of a table.
@@ -75,7 +76,8 @@ func (o *Observer) Detail(ctx context.Context, name string) (Detail, error) {
 	}
 	d := Detail{
 		Version: t.Snapshot.Version, Mode: string(t.Mode), Key: slices.Clone(t.Key), Sequence: t.Sequence, Buckets: t.Buckets, State: t.State,
-		Columns: []Column{}, Properties: maps.Clone(t.Snapshot.Metadata.Configuration),
+		PartitionBy: append([]string{}, t.Snapshot.Metadata.PartitionColumns...),
+		Columns:     []Column{}, Properties: maps.Clone(t.Snapshot.Metadata.Configuration),
 	}
 	if d.Key == nil {
 		d.Key = []string{}
