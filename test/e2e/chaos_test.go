@@ -368,6 +368,6 @@ func TestChaosLosesAndRepeatsNothing(t *testing.T) {
 	t.Logf("TIDEMARK_CHAOS_SEED=%d chooses the same steps again", seed)
 	c := startChaos(t, seed)
 	c.run(until)
-	c.settle()
+	c.drains()
 	c.check()
 }
