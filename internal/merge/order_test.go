@@ -271,3 +271,32 @@ func TestGallopFindsTheFirstRowNotBelowTheBound(t *testing.T) {
 		}
 	})
 }
+
+// Comparing keys, galloping and putting runs in their places is done for every row of a merge: it allocates nothing.
+func TestOrderingAllocatesNothingPerRow(t *testing.T) {
+	mem := memory.NewGoAllocator()
+	s := testShape(mem, false)
+	runs := make([]*run, 2)
+	for i := range runs {
+		var rows []row
+		for n := range 4096 {
+			rows = append(rows, row{key: fmt.Sprintf("a key with a long head %05d", 2*n+i)})
+		}
+		runs[i] = testRun(t, s, i, rows, func(left int) int { return left })
+		if _, err := runs[i].load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer runs[i].block.release()
+	}
+	at := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		runs[0].stand(at % 4000)
+		runs[1].stand(at % 4000)
+		if !runs[0].before(runs[1]) || runs[0].gallop(runs[1].key, 64) != 1 {
+			t.Fatal("the runs do not alternate")
+		}
+		at++
+	}); n != 0 {
+		t.Errorf("%v allocations per row", n)
+	}
+}
