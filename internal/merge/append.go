@@ -19,7 +19,7 @@ type appendJob struct {
 	*attempt
 	numbers *numbers
 	take    []backlog
-	layout  *parquetfile.Layout // of the table's columns; nil if they cannot be recoded
+	layout  *parquetfile.Layout // of the table's columns; nil if its files hold others, or they must be decoded
 }
 
 func (j *appendJob) backlogs() []backlog { return j.take }
@@ -63,7 +63,7 @@ func (j *appendJob) portions(g shardmanifest.Generation) source[portion] {
 			return err
 		}
 		defer r.Close()
-		if len(j.partitions) > 0 || g.XXH3 == "" || !j.layout.Recodes(r) {
+		if g.XXH3 == "" || !j.layout.Recodes(r) {
 			return j.project(ctx, r, func(rows arrow.Record) error { return give(portion{rows: rows}) })
 		}
 		for i, group := range r.RowGroups() {

@@ -65,9 +65,12 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 	if x.table.Mode == table.Append {
 		pieces := spans(plan, x.Lanes, a.target)
 		numbers := x.fileNumbers(len(pieces))
-		layout, err := parquetfile.LayoutOf(a.shape.arrow)
-		if err != nil {
-			return nil, nil, err
+		var layout *parquetfile.Layout
+		if len(a.partitions) == 0 { // else every row has a file to go to
+			var err error
+			if layout, err = parquetfile.LayoutOf(a.shape.arrow); err != nil {
+				return nil, nil, err
+			}
 		}
 		for i, s := range pieces {
 			jobs = append(jobs, &appendJob{attempt: a, numbers: numbers[i], take: s, layout: layout})

@@ -23,6 +23,7 @@ import (
 	"tidemark/internal/parquetfile"
 	"tidemark/internal/random"
 	"tidemark/internal/table"
+	"tidemark/test/readers"
 	"tidemark/test/s3/s3test"
 )
 
@@ -253,5 +254,58 @@ func TestAJoinOnS3MovesNoDataThroughTheExecutor(t *testing.T) {
 	}
 	if want := 5*int(rec.NumRows()) + 100; rows != want || len(w.byArrow()) != want {
 		t.Errorf("%d rows, want %d", rows, want)
+	}
+}
+
+// The files of a partitioned table do not hold the columns that a generation holds, so nothing of one is taken as it is.
+func TestGenerationsOfAPartitionedTableAreNotJoined(t *testing.T) {
+	o := appendTable()
+	o.PartitionBy = []string{"seq"}
+	w := newWorld(t, o)
+	w.seal("a", row{key: "x", seq: 1}, row{key: "y", seq: 2})
+	w.seal("a", row{key: "z", seq: 1})
+	out, err := Run(w.ctx, w.joining(), w.request("a"))
+	if err != nil || len(out.Failures) > 0 {
+		t.Fatal(err, out.Failures)
+	}
+	if files := w.liveFiles(); len(files) != 2 || out.RowsOut != 3 {
+		t.Errorf("%d rows in %q, want 3 in a file per partition", out.RowsOut, files)
+	}
+}
+
+func TestJoinedAndRecodedFilesAreReadByOtherEngines(t *testing.T) {
+	for _, joined := range []bool{true, false} {
+		w, dir := newLocalWorld(t, appendTable())
+		var want []string
+		for g := range 3 {
+			var rows []row
+			for i := range 1500 {
+				r := row{key: fmt.Sprintf("k%d-%04d", g, i), seq: int64(i % 7), value: int64(i * i)}
+				rows, want = append(rows, r), append(want, fmt.Sprint([]any{r.key, r.seq, r.value}))
+			}
+			w.seal("a", rows...)
+		}
+		d := w.deps()
+		if joined {
+			d = w.joining()
+		}
+		if out, err := Run(w.ctx, d, w.request("a")); err != nil || len(out.Failures) > 0 {
+			t.Fatal(err, out.Failures)
+		}
+		var seen map[string][][]any
+		readers.Run(t, &seen, "testdata/partitions.py", "read", dir, "key", "seq", "value")
+		if len(seen) != 2 {
+			t.Fatalf("read by %d engines, want delta-rs and DuckDB", len(seen))
+		}
+		for reader, rows := range seen {
+			var got []string
+			for _, r := range rows {
+				got = append(got, fmt.Sprint(r))
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s sees %d rows, want %d, or they differ: %s, %s", reader, len(got), len(want), got[:min(len(got), 2)], want[:2])
+			}
+		}
 	}
 }
