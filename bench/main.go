@@ -25,7 +25,7 @@ type benchCase struct {
 }
 
 // cases are all measurements, in the order in which they run.
-var cases = slices.Concat(packCases, joinCases, upsertCases, smallCases, flightsCases, []benchCase{{"latency", latency}})
+var cases = slices.Concat(packCases, joinCases, upsertCases, smallCases, scalingCases, flightsCases, []benchCase{{"latency", latency}})
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == copyCommand {
