@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"tidemark/internal/objstore"
@@ -304,26 +305,47 @@ func (r *Reader) Close() error {
 
 // MemoryEstimate is about the most bytes the reader holds at a time, records it returned aside: the file if it is read
 // whole, else the encoded columns of its largest row group; their open pages and dictionaries; and a batch under
-// construction. It never falls when a file is larger in any part.
+// construction, twice while it is put together. It never falls when a file is larger in any part.
 func (r *Reader) MemoryEstimate() int64 {
 	var leaves []*node
 	for _, n := range r.nodes {
 		leaves = n.leaves(leaves)
 	}
-	held, pages := int64(len(r.source.whole)), int64(0)
-	for _, group := range r.meta.RowGroups {
-		encoded, open := int64(0), int64(0)
+	held, pages, batch := int64(len(r.source.whole)), int64(0), int64(0)
+	for g, group := range r.meta.RowGroups {
+		encoded, open, decoded := int64(0), int64(0), int64(0)
 		for _, leaf := range leaves {
 			chunk := group.Columns[leaf.leaf].MetaData
 			encoded += chunk.TotalCompressedSize
 			open += min(max(chunk.TotalUncompressedSize, 0), 2*pageBytes) + chunkOverhead
+			decoded = min(decoded+r.decodedMost(g, leaf.leaf), batchBytes)
 		}
 		if r.source.whole == nil {
 			held = max(held, encoded)
 		}
 		pages = max(pages, open)
+		batch = max(batch, decoded)
 	}
-	return held + pages + 2*batchBytes
+	return held + pages + 2*batch
+}
+
+// decodedMost is the most bytes of a batch that are a chunk's, as far as a footer tells: a dictionary of texts may stand for
+// any number of them.
+func (r *Reader) decodedMost(rowGroup, leaf int) int64 {
+	const levels = 8 // bytes per value for nulls, offsets and nesting
+	chunk, err := r.meta.RowGroup(rowGroup).ColumnChunk(leaf)
+	if err != nil {
+		return batchBytes // checkRowGroups has seen it
+	}
+	values := min(max(chunk.NumValues(), 0), batchBytes)
+	column := r.meta.Schema.Column(leaf)
+	switch {
+	case column.PhysicalType() != parquet.Types.ByteArray:
+		return values * (int64(fixedWidth(column)) + levels)
+	case chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0:
+		return batchBytes
+	}
+	return min(max(chunk.TotalUncompressedSize(), 0), batchBytes) + values*levels
 }
 
 // chunkOverhead is about what decoding a column takes beside its values: levels, and the values of a page as slices.
