@@ -62,7 +62,7 @@ func (b *bench) plainCopy(ctx context.Context, files []string) baseline {
 
 func copyFiles(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("%s TO FILE...", copyCommand)
+		return fmt.Errorf("usage: %s TO FILE, one or more", copyCommand)
 	}
 	began := time.Now()
 	to, err := os.Create(args[0])
