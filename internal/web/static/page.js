@@ -99,6 +99,26 @@
     },
   };
 
+  // What a person asks for wins over what was asked before for the same place, and over the page's own refreshing of it: an
+  // older answer is not shown, and no refresh begins while an answer is awaited.
+  let awaited = 0, asked = 0;
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const { elt, target, xhr } = event.detail;
+    if (target?.id !== "live") return;
+    if (elt === target) {
+      if (awaited > 0) event.preventDefault();
+    } else {
+      asked++;
+      awaited++;
+      xhr.addEventListener("loadend", () => awaited--);
+    }
+    xhr.asked = asked;
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { target, xhr } = event.detail;
+    if (target?.id === "live" && xhr.asked !== asked) event.detail.shouldSwap = false;
+  });
+
   // Questions: the server renders them, and says in them what was done.
   const dialog = byId("dialog");
   let opener = null;
