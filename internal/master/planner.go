@@ -19,11 +19,11 @@ import (
 
 const (
 	// gather is how long demand events are waited for after the first, so that a thousand of them in a second do not wake
-	// the planner a thousand times.
-	gather = 2 * time.Millisecond
-	// coalesce is how long a pass waits for more changes after the first: long enough to take a burst of seals of one
-	// table as one, short beside the 20 ms in which a demand event should be a ready key.
-	coalesce = 3 * time.Millisecond
+	// the planner a thousand times. coalesce is how long a pass waits for more changes after the first: long enough to take
+	// a burst of seals of one table as one. Both together are short beside the 20 ms in which a demand event should be a
+	// ready key.
+	gather   = 6 * time.Millisecond
+	coalesce = 6 * time.Millisecond
 	// writersMax bounds the transactions under way, one per table. Against an etcd that answers in 300 ms that is still
 	// two hundred tables a second.
 	writersMax = 64
