@@ -123,18 +123,23 @@ func (a *attempt) baseBlocks(add deltalog.Add, columns []string) source[*block] 
 		if in.reader, err = a.openBase(ctx, add, columns); err != nil {
 			return err
 		}
-		for {
-			b, err := in.decode(ctx)
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if err := give(b); err != nil {
-				b.release()
-				return err
-			}
+		return in.each(ctx, give)
+	}
+}
+
+// each gives every block that is left, and takes back what is refused.
+func (in *input) each(ctx context.Context, give func(*block) error) error {
+	for {
+		b, err := in.decode(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := give(b); err != nil {
+			b.release()
+			return err
 		}
 	}
 }

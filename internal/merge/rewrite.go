@@ -169,19 +169,7 @@ func (w *rewriting) next(ctx context.Context, p part, left int64) (*block, error
 // decode is the source of blocks, from where the reader stands on.
 func (w *rewriting) decode(ctx context.Context, give func(*block) error) error {
 	in := &input{blocks: w.blocks, meter: w.meter, reader: w.reader}
-	for {
-		b, err := in.decode(ctx)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := give(b); err != nil {
-			b.release()
-			return err
-		}
-	}
+	return in.each(ctx, give)
 }
 
 // stop ends the decoding.
