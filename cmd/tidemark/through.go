@@ -66,6 +66,10 @@ func (f clusterFlags) api(ctx context.Context, streams process.Streams, what acc
 	case what.acts:
 		return nil, nil, fmt.Errorf("%w; start a master, name one with --master, or give --direct to do it without", err)
 	}
+	var unknown *noEtcdError
+	if errors.As(err, &unknown) && !what.storageFirst {
+		return nil, nil, unknown.cause // there is nothing to read directly either
+	}
 	fmt.Fprintf(streams.Err, "tidemark: reading etcd and storage directly: %v\n", err)
 	return f.local(ctx, streams, what)
 }
@@ -86,11 +90,18 @@ func (f clusterFlags) master(ctx context.Context) (*apiclient.Client, error) {
 		}
 	case len(f.Master) == 0:
 		if o.Masters, err = f.masters(ctx); err != nil {
-			return nil, fmt.Errorf("%w: none is known: %w", apiclient.ErrNoMaster, err)
+			return nil, fmt.Errorf("%w: none is known: %w", apiclient.ErrNoMaster, &noEtcdError{err})
 		}
 	}
 	return apiclient.Find(ctx, o)
 }
+
+// noEtcdError: etcd could not be asked for masters.
+type noEtcdError struct{ cause error }
+
+func (e *noEtcdError) Error() string { return e.cause.Error() }
+
+func (e *noEtcdError) Unwrap() error { return e.cause }
 
 // masters are the URLs of the live masters, as etcd knows them.
 func (f clusterFlags) masters(ctx context.Context) ([]string, error) {
