@@ -174,6 +174,15 @@ func (s *server) peakMiB() (int, error) {
 	return 0, errors.New("the kernel does not tell the peak memory of a process")
 }
 
+// mergeSealed merges what a table has sealed, and says what that was.
+func (b *bench) mergeSealed(table string) (files []string, bytes int64, m merged, err error) {
+	if files, bytes, err = b.sealed(table); err != nil {
+		return nil, 0, merged{}, err
+	}
+	m, err = b.merge(table)
+	return files, bytes, m, err
+}
+
 // sealed lists the generation files of a table.
 func (b *bench) sealed(table string) (files []string, bytes int64, err error) {
 	files, err = filepath.Glob(filepath.Join(b.root, table, "_shards", "*", "*", "gen", "*.parquet"))

@@ -26,11 +26,7 @@ func flights(table, query string, create ...string) func(context.Context, *bench
 		if err := b.tidemark("ingest", table, b.flights, "--rows-per-generation", "10000"); err != nil {
 			return err
 		}
-		files, bytes, err := b.sealed(table)
-		if err != nil {
-			return err
-		}
-		m, err := b.merge(table)
+		files, bytes, m, err := b.mergeSealed(table)
 		if err != nil {
 			return err
 		}

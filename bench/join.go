@@ -26,11 +26,7 @@ func join(ctx context.Context, b *bench) error {
 	if err := b.load(ctx, table, columns, b.scaled(joinGenerations), 650_000); err != nil {
 		return err
 	}
-	files, bytes, err := b.sealed(table)
-	if err != nil {
-		return err
-	}
-	m, err := b.merge(table)
+	files, bytes, m, err := b.mergeSealed(table)
 	if err != nil {
 		return err
 	}

@@ -39,11 +39,7 @@ func pack(table string, random bool, rows int, columns []column) func(context.Co
 		if err := b.load(ctx, table, columns, b.scaled(packGenerations), rows); err != nil {
 			return err
 		}
-		files, bytes, err := b.sealed(table)
-		if err != nil {
-			return err
-		}
-		m, err := b.merge(table)
+		files, bytes, m, err := b.mergeSealed(table)
 		if err != nil {
 			return err
 		}

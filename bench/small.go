@@ -16,11 +16,7 @@ func small(ctx context.Context, b *bench) error {
 	if err := b.load(ctx, table, narrowCategories(), 5, 5_000); err != nil {
 		return err
 	}
-	files, bytes, err := b.sealed(table)
-	if err != nil {
-		return err
-	}
-	m, err := b.merge(table)
+	files, bytes, m, err := b.mergeSealed(table)
 	if err != nil {
 		return err
 	}

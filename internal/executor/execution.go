@@ -156,11 +156,7 @@ func (e *Executor) perform(ctx context.Context, x *execution, previous map[int]*
 	switch x.unit.Kind {
 	case schedule.KindMerge:
 		out, err := e.merge(ctx, x, previous)
-		did := result{merge: out}
-		if n := len(out.Commits); n > 0 {
-			did.logVersion = out.Commits[n-1]
-		}
-		return did, err
+		return rewritten(out), err
 	case schedule.KindCheckpoint:
 		report, err := maintain.Checkpoint(ctx, e.maintenance(x), x.turn.Table)
 		return result{did: err == nil, logVersion: max(report.CheckpointVersion, 0)}, merge.Classified(ctx, "checkpoint", x.turn.Table, err)
@@ -200,13 +196,20 @@ func (e *Executor) mergeDeps(x *execution) merge.Deps {
 	}
 }
 
+// rewritten is the result of what has rewritten a table's files.
+func rewritten(out merge.Outcome) result {
+	did := result{merge: out}
+	if n := len(out.Commits); n > 0 {
+		did.logVersion = out.Commits[n-1]
+	}
+	return did
+}
+
 // compact joins small base files.
 func (e *Executor) compact(ctx context.Context, x *execution) (result, error) {
 	out, err := merge.Compact(ctx, e.mergeDeps(x), merge.CompactRequest{Table: x.turn.Table, Execution: x.turn.Execution, Budget: x.budget})
-	did := result{merge: out, did: len(out.Commits) > 0, more: out.More}
-	if did.did {
-		did.logVersion = out.Commits[len(out.Commits)-1]
-	}
+	did := rewritten(out)
+	did.did, did.more = len(out.Commits) > 0, out.More
 	return did, err
 }
 

@@ -28,6 +28,13 @@ type attempt struct {
 	share          int64    // of the budget, for each of them
 }
 
+// divide shares the budget out among the lanes on which so many jobs run.
+func (a *attempt) divide(jobs int) {
+	a.lanes = lanes(a.req.Budget, min(a.Lanes, jobs))
+	a.share = a.req.Budget / int64(a.lanes)
+	a.rowGroupBytes = min(max(a.share/16, rowGroupBytesMin), rowGroupBytesMax)
+}
+
 // key is the store's key of a path in the table.
 func (x *execution) key(path string) string { return x.req.Table + "/" + path }
 

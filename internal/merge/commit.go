@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"tidemark/internal/compaction"
 	"tidemark/internal/deltalog"
 	"tidemark/internal/parquetfile"
 	"tidemark/internal/table"
@@ -55,7 +56,7 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 	a := &attempt{
 		execution: x,
 		shape:     shape{mem: x.Mem, arrow: e.schema.Arrow(), key: x.table.Key, sequence: x.table.Sequence},
-		target:    targetBytesDefault, indexedColumns: indexedColumns(x.properties),
+		target:    compaction.TargetDefault, indexedColumns: indexedColumns(x.properties),
 		partitions: x.table.Snapshot.Metadata.PartitionColumns,
 	}
 	if x.properties.TargetFileSize > 0 {
@@ -85,9 +86,7 @@ func (x *execution) newAttempt(e evolution, plan []backlog) (*attempt, []job, er
 			jobs = append(jobs, &upsertJob{attempt: a, numbers: numbers[i], take: b, base: bases[b.shard]})
 		}
 	}
-	a.lanes = lanes(x.req.Budget, min(x.Lanes, len(jobs)))
-	a.share = x.req.Budget / int64(a.lanes)
-	a.rowGroupBytes = min(max(a.share/16, rowGroupBytesMin), rowGroupBytesMax)
+	a.divide(len(jobs))
 	return a, jobs, nil
 }
 
@@ -157,17 +156,8 @@ func (x *execution) commit(ctx context.Context, e evolution, r result) error {
 		in.Info.Operation, in.Info.Parameters = "MERGE", map[string]string{"key": fmt.Sprint(x.table.Key)}
 	}
 
-	// The table's own log may be on another store; what is committed goes through the execution's scope.
-	log := deltalog.Open(x.store, x.req.Table, deltalog.Options{Clock: x.Clock, Random: x.Random, Log: x.Log})
-	res, err := log.Commit(ctx, in)
-	if res.Slow || errors.Is(err, deltalog.ErrInDoubt) {
-		x.mayDelete = false
-	}
-	if err != nil {
+	if err := x.put(ctx, in); err != nil {
 		return err
-	}
-	for _, add := range r.adds {
-		x.files.forget(x.key(add.Path))
 	}
 	for shard, through := range marks {
 		x.shards[shard].mark = through
@@ -179,13 +169,31 @@ func (x *execution) commit(ctx context.Context, e evolution, r result) error {
 			})
 		}
 	}
-	x.meter.add(Progress{Commits: 1})
 	o := &x.out
-	o.Commits = append(o.Commits, res.Version)
 	o.Generations += generations
 	o.RowsIn, o.BytesIn = o.RowsIn+rows, o.BytesIn+bytes
 	o.RowsOut, o.BytesOut = o.RowsOut+rowsOut, o.BytesOut+bytesOut
-	o.FilesAdded, o.FilesGone = o.FilesAdded+len(r.adds), o.FilesGone+len(r.removes)
+	return nil
+}
+
+// put commits. What was written belongs to the table then; what a slow or unknown put might yet commit is not deleted.
+func (x *execution) put(ctx context.Context, in deltalog.Intent) error {
+	// The table's own log may be on another store; what is committed goes through the execution's scope.
+	log := deltalog.Open(x.store, x.req.Table, deltalog.Options{Clock: x.Clock, Random: x.Random, Log: x.Log})
+	res, err := log.Commit(ctx, in)
+	if res.Slow || errors.Is(err, deltalog.ErrInDoubt) {
+		x.mayDelete = false
+	}
+	if err != nil {
+		return err
+	}
+	for _, add := range in.Adds {
+		x.files.forget(x.key(add.Path))
+	}
+	x.meter.add(Progress{Commits: 1})
+	o := &x.out
+	o.Commits = append(o.Commits, res.Version)
+	o.FilesAdded, o.FilesGone = o.FilesAdded+len(in.Adds), o.FilesGone+len(in.Removes)
 	x.Tables.Offer(x.table, res.Snapshot)
 	return nil
 }

@@ -73,16 +73,7 @@ type compacted struct {
 }
 
 func (c *compacting) run(ctx context.Context) error {
-	var err error
-	for range plansMax {
-		err = c.once(ctx)
-		var again *deltalog.PlanAgainError
-		if !errors.As(err, &again) {
-			break
-		}
-		c.log.Info("planning the compaction again", "reason", again.Reason)
-		c.removeOwn(ctx)
-	}
+	err := c.replan(ctx, "planning the compaction again", c.once)
 	switch {
 	case err != nil && c.tooOld():
 		return c.ageError()
@@ -182,9 +173,7 @@ func (c *compacting) rewrite(ctx context.Context, bins []compaction.Bin) ([]comp
 		shape:     shape{mem: c.Mem, arrow: c.columns(), key: c.table.Key, sequence: c.table.Sequence},
 		target:    unlimited, indexedColumns: indexedColumns(c.properties),
 	}
-	a.lanes = lanes(c.req.Budget, min(c.Lanes, len(bins)))
-	a.share = c.req.Budget / int64(a.lanes)
-	a.rowGroupBytes = min(max(a.share/16, rowGroupBytesMin), rowGroupBytesMax)
+	a.divide(len(bins))
 	numbers := c.fileNumbers(len(bins))
 	done := make([]*compacted, len(bins))
 	damaged := make([]*baseFileError, len(bins))
@@ -248,14 +237,7 @@ func (e *baseFileError) Unwrap() error { return e.err }
 
 // columns are those that data files hold: the table's, without those that a partition's folder stands for.
 func (c *compacting) columns() *arrow.Schema {
-	all := c.table.Schema.Arrow()
-	partitions := c.table.Snapshot.Metadata.PartitionColumns
-	if len(partitions) == 0 {
-		return all
-	}
-	return arrow.NewSchema(slices.DeleteFunc(slices.Clone(all.Fields()), func(f arrow.Field) bool {
-		return slices.Contains(partitions, f.Name)
-	}), nil)
+	return partition.Of(c.table.Schema.Arrow(), c.table.Snapshot.Metadata.PartitionColumns).Data()
 }
 
 // commitAll commits the bins, giving up those that others were faster to change.
@@ -374,23 +356,11 @@ func (c *compacting) commitBins(ctx context.Context, done []compacted) error {
 	in.Info = deltalog.CommitInfo{
 		Operation: "OPTIMIZE", ExecutionID: c.req.Execution, Parameters: map[string]string{"predicate": "[]"}, Metrics: metrics,
 	}
-	log := deltalog.Open(c.store, c.req.Table, deltalog.Options{Clock: c.Clock, Random: c.Random, Log: c.Log})
-	res, err := log.Commit(ctx, in)
-	if res.Slow || errors.Is(err, deltalog.ErrInDoubt) {
-		c.mayDelete = false
-	}
-	if err != nil {
+	if err := c.put(ctx, in); err != nil {
 		return err
 	}
-	for _, add := range in.Adds {
-		c.files.forget(c.key(add.Path))
-	}
-	c.meter.add(Progress{Commits: 1})
 	o := &c.out
-	o.Commits = append(o.Commits, res.Version)
 	o.RowsOut, o.BytesOut = o.RowsOut+metrics["numOutputRows"], o.BytesOut+metrics["numAddedBytes"]
-	o.FilesAdded, o.FilesGone = o.FilesAdded+len(in.Adds), o.FilesGone+int(metrics["numRemovedFiles"])
-	c.Tables.Offer(c.table, res.Snapshot)
 	return nil
 }
 

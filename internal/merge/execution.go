@@ -20,8 +20,6 @@ import (
 const (
 	// plansMax bounds how often an execution plans again because of others, or because a file it needs is gone.
 	plansMax = 8
-	// targetBytesDefault is the size at which a data file is full unless the table says otherwise.
-	targetBytesDefault = 128 << 20
 	// rowGroupBytesMax is about how much is encoded before a row group ends: the unit in which readers of the table
 	// read, and the most that a writer holds in memory.
 	rowGroupBytesMax = 32 << 20
@@ -108,17 +106,22 @@ func newExecution(d Deps, req Request) *execution {
 	}
 }
 
-func (x *execution) run(ctx context.Context) error {
-	var err error
+// replan carries out plans until one is not void by what others did, within bounds.
+func (x *execution) replan(ctx context.Context, message string, plan func(context.Context) error) (err error) {
 	for range plansMax {
-		err = x.plan(ctx)
+		err = plan(ctx)
 		var again *deltalog.PlanAgainError
 		if !errors.As(err, &again) {
 			break
 		}
-		x.log.Info("planning again", "reason", again.Reason)
+		x.log.Info(message, "reason", again.Reason)
 		x.removeOwn(ctx)
 	}
+	return err
+}
+
+func (x *execution) run(ctx context.Context) error {
+	err := x.replan(ctx, "planning again", x.plan)
 	switch {
 	case errors.Is(err, deltalog.ErrAlreadyMerged):
 		x.out.AlreadyMerged = true

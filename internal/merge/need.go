@@ -1,5 +1,7 @@
 package merge
 
+import "tidemark/internal/compaction"
+
 // What a merge needs in memory, estimated before it is claimed, from what manifests say of the files that are pending.
 //
 // A merge keeps whatever budget it is given: with less memory it opens fewer generations at once and makes more commits.
@@ -41,7 +43,7 @@ func Need(l Load, lanes int) int64 {
 		// The generations of a bucket are open all at once.
 		return need + needRewrite*int64(max(min(l.Shards, lanes), 1)) + decodedRatio*min(bytes, commitBytesMax)
 	}
-	pieces := max(min(bytes/targetBytesDefault, int64(lanes)), 1)
+	pieces := max(min(bytes/compaction.TargetDefault, int64(lanes)), 1)
 	return need + needAppend*pieces + min(decodedRatio*bytes, needAhead*pieces)
 }
 

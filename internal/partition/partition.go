@@ -32,11 +32,7 @@ func Check(s *schema.Schema, columns []string) error {
 		f, ok := s.Field(name)
 		switch {
 		case !ok:
-			var has []string
-			for _, f := range s.Fields() {
-				has = append(has, f.Name)
-			}
-			return fmt.Errorf("there is no column %q to partition by; the columns are %s", name, strings.Join(has, ", "))
+			return fmt.Errorf("there is no column %q to partition by; the columns are %s", name, strings.Join(s.Names(), ", "))
 		case slices.Contains(columns[:i], name):
 			return fmt.Errorf("column %s partitions it twice", name)
 		case !slices.Contains(kinds, f.Type.Kind):

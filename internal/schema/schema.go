@@ -19,6 +19,15 @@ func New(fields ...Field) *Schema { return &Schema{fields: fields} }
 // Fields are the columns, in order. The caller must not change them.
 func (s *Schema) Fields() []Field { return s.fields }
 
+// Names are the columns' names, in order.
+func (s *Schema) Names() []string {
+	names := make([]string, len(s.fields))
+	for i, f := range s.fields {
+		names[i] = f.Name
+	}
+	return names
+}
+
 // Field finds a column by its exact name.
 func (s *Schema) Field(name string) (Field, bool) {
 	if i := fieldIndex(s.fields, name); i >= 0 {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 
 	"tidemark/internal/deltalog"
 	"tidemark/internal/objstore"
-	"tidemark/internal/partition"
 	"tidemark/internal/schema"
 )
 
@@ -88,9 +86,8 @@ func adoptable(name string, snapshot *deltalog.Snapshot) error {
 	if err := checkColumns(name, columns); err != nil {
 		return err
 	}
-	parts := snapshot.Metadata.PartitionColumns
-	if err := partition.Check(columns, parts); err != nil {
-		return &deltalog.UnsupportedError{Table: name, Name: "partition columns (" + strings.Join(parts, ", ") + ")", Why: err.Error()}
+	if err := partitionable(name, columns, snapshot.Metadata.PartitionColumns); err != nil {
+		return err
 	}
 	for f := range snapshot.Files() {
 		if f.Absolute() {

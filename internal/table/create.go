@@ -218,7 +218,7 @@ func (o CreateOptions) checkKey(name string) error {
 		f, ok := o.Schema.Field(column)
 		switch {
 		case !ok:
-			return fail("there is no column %q for its key; its columns are %s", column, columnNames(o.Schema))
+			return fail("there is no column %q for its key; its columns are %s", column, strings.Join(o.Schema.Names(), ", "))
 		case slices.Contains(o.Key[:i], column):
 			return fail("the key names %s twice", column)
 		case nested(f.Type.Kind):
@@ -234,7 +234,7 @@ func (o CreateOptions) checkKey(name string) error {
 	f, ok := o.Schema.Field(o.Sequence)
 	switch {
 	case !ok:
-		return fail("there is no column %q for its sequence; its columns are %s", o.Sequence, columnNames(o.Schema))
+		return fail("there is no column %q for its sequence; its columns are %s", o.Sequence, strings.Join(o.Schema.Names(), ", "))
 	case slices.Contains(o.Key, o.Sequence):
 		return fail("the sequence column %s is part of the key: all versions of a key would have the same", o.Sequence)
 	case !slices.Contains(sequenceKinds, f.Type.Kind):
@@ -244,14 +244,6 @@ func (o CreateOptions) checkKey(name string) error {
 }
 
 func nested(k schema.Kind) bool { return k == schema.Struct || k == schema.Array || k == schema.Map }
-
-func columnNames(s *schema.Schema) string {
-	var names []string
-	for _, f := range s.Fields() {
-		names = append(names, f.Name)
-	}
-	return strings.Join(names, ", ")
-}
 
 // newID draws a table id in the form that Delta asks for.
 func newID(src random.Source) string {

@@ -41,13 +41,13 @@ type Table struct {
 // Mergeable returns nil if Tidemark may change the table's data: it implements all the table requires, and nobody else
 // has changed the data of an upsert table. The errors are *deltalog.UnsupportedError and *deltalog.ForeignWriteError.
 func (t *Table) Mergeable() error {
-	return errors.Join(t.Snapshot.Foreign(), t.Snapshot.Writable(), t.partitionable())
+	return errors.Join(t.Snapshot.Foreign(), t.Snapshot.Writable(), partitionable(t.Name, t.Schema, t.Snapshot.Metadata.PartitionColumns))
 }
 
 // partitionable refuses partition columns of types that Tidemark does not write as text.
-func (t *Table) partitionable() error {
-	if err := partition.Check(t.Schema, t.Snapshot.Metadata.PartitionColumns); err != nil {
-		return &deltalog.UnsupportedError{Table: t.Name, Name: "partition columns (" + strings.Join(t.Snapshot.Metadata.PartitionColumns, ", ") + ")", Why: err.Error()}
+func partitionable(table string, s *schema.Schema, columns []string) error {
+	if err := partition.Check(s, columns); err != nil {
+		return &deltalog.UnsupportedError{Table: table, Name: "partition columns (" + strings.Join(columns, ", ") + ")", Why: err.Error()}
 	}
 	return nil
 }
