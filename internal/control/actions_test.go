@@ -159,14 +159,19 @@ func TestAPolicyChangeRunsDryAndAValueThatSomebodyElseSetWrongIsShown(t *testing
 	}
 }
 
-func TestAMergeIsAskedForOnce(t *testing.T) {
+func TestAMergeThatIsAskedForAgainIsServedAgain(t *testing.T) {
 	r := newRig(t)
 	r.create("orders")
 	r.dryRun(func(o Options) (Done, error) { return r.Merge(t.Context(), "orders", PriorityNormal, o) })
 	d, err := r.Merge(t.Context(), "orders", PriorityNormal, real)
 	did(t, d, err, true, "asked for")
+	first := r.request("orders").ModRevision
 	d, err = r.Merge(t.Context(), "orders", PriorityNormal, real)
-	did(t, d, err, false, "already")
+	did(t, d, err, true, "asked for")
+	// Its owner takes away what it has served at the revision that it has seen, so what was served before stays here.
+	if again := r.request("orders").ModRevision; again <= first {
+		t.Errorf("the request that was there at revision %d is at %d after another", first, again)
+	}
 	d, err = r.Merge(t.Context(), "orders", PriorityLow, real)
 	did(t, d, err, true)
 	if _, err := r.Pause(t.Context(), "orders", real); err != nil {
@@ -175,9 +180,8 @@ func TestAMergeIsAskedForOnce(t *testing.T) {
 	d, err = r.Merge(t.Context(), "orders", PriorityNormal, real)
 	did(t, d, err, true, "resume")
 	var request schedule.Request
-	got, err := r.client.Get(t.Context(), r.keys.Requests(etcd.SlotOf("orders", testSlots), "orders"))
-	if err != nil || len(got.Kvs) != 1 || json.Unmarshal(got.Kvs[0].Value, &request) != nil || request.By != "tester" || request.ScanOnly || request.Priority != "" {
-		t.Errorf("%+v, %v", request, err)
+	if json.Unmarshal(r.request("orders").Value, &request) != nil || request.By != "tester" || request.ScanOnly || request.Priority != "" {
+		t.Errorf("%+v", request)
 	}
 	_, err = r.Merge(t.Context(), "nothing", PriorityNormal, real)
 	refused(t, err, "unknown_table")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
@@ -195,22 +197,18 @@ func (r *rig) master() (*master.Master, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	stopped := false
-	stop := func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			if err := <-done; err != nil {
-				r.t.Errorf("master: %v", err)
-			}
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("master: %v", err)
 		}
-	}
+	})
 	r.t.Cleanup(stop)
 	return m, stop
 }
 
-// executor starts an executor that runs until the test ends.
-func (r *rig) executor(id string) {
+// executor starts an executor that runs until it is stopped, or the test ends.
+func (r *rig) executor(id string) (stop func()) {
 	r.t.Helper()
 	e, err := executor.New(executor.Config{ID: id, Slots: 2, Memory: 2 * executor.MemoryMin, Lease: r.lease()}, executor.Deps{
 		Client: r.client, Keys: r.keys, Store: r.store, Clock: clock.System(), Random: random.New(), Mem: memory.DefaultAllocator,
@@ -221,12 +219,14 @@ func (r *rig) executor(id string) {
 	}
 	drain, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- e.Run(context.Background(), drain) }()
-	r.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		close(drain)
 		if err := <-done; err != nil {
 			r.t.Errorf("executor: %v", err)
 		}
 	})
+	r.t.Cleanup(stop)
+	return stop
 }
 
 // until asks again and again until ok says so.
@@ -247,6 +247,16 @@ func (r *rig) count(prefix string) int64 {
 		r.t.Fatal(err)
 	}
 	return got.Count
+}
+
+// request is the key of the standing request to merge a table.
+func (r *rig) request(name string) *mvccpb.KeyValue {
+	r.t.Helper()
+	got, err := r.client.Get(r.t.Context(), r.keys.Requests(etcd.SlotOf(name, testSlots), name))
+	if err != nil || len(got.Kvs) != 1 {
+		r.t.Fatalf("the request to merge %s: %v, %v", name, got, err)
+	}
+	return got.Kvs[0]
 }
 
 func (r *rig) outcome(name string, n int, o schedule.Outcome) {
@@ -303,7 +313,9 @@ func (r *rig) dryRun(action func(Options) (Done, error), words ...string) {
 			r.t.Errorf("a dry run wrote %s", key)
 		}
 	}
-	if len(after) < len(before) {
-		r.t.Error("a dry run deleted something")
+	for key := range before {
+		if _, ok := after[key]; !ok {
+			r.t.Errorf("a dry run deleted %s", key)
+		}
 	}
 }

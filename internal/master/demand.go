@@ -52,12 +52,13 @@ func (m *Master) foldDemand(e *entry, nowMS int64) bool {
 	if !m.cache.Fresh(e.slot) {
 		return false
 	}
-	if !e.demandChanged && e.planned {
+	if !e.demandChanged && e.planned && len(e.untold) == 0 {
 		return true
 	}
 	e.demandChanged = false
 	e.beginDemand()
 	of, _ := m.cache.Table(e.slot, e.name)
+	e.hear(of.Shards)
 	for _, s := range of.Shards {
 		e.addDemand(s, nowMS)
 	}
@@ -65,6 +66,17 @@ func (m *Master) foldDemand(e *entry, nowMS int64) bool {
 		e.wanted = true
 	}
 	return true
+}
+
+// hear forgets of what was untold whatever demand records say by now.
+func (e *entry) hear(records []demand.Shard) {
+	for _, s := range records {
+		if ev, ok := e.untold[s.Name]; ok {
+			if _, changed := demand.Join(s.Record, ev); !changed {
+				delete(e.untold, s.Name)
+			}
+		}
+	}
 }
 
 // demandOf is a table's demand by shard; false while it is not complete.

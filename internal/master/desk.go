@@ -49,8 +49,11 @@ type desk struct {
 	scanning  bool
 	failures  int   // scans in a row that failed
 	answered  int64 // revision of the newest request that a scan began after
-	hurries   int   // scans in a row that were wanted soon
-	scanErr   error
+	// untold is what that scan told etcd and the demand cache has not heard yet, by shard. Until it has, nothing pending
+	// in the cache does not mean that a request is served.
+	untold  map[string]demand.Event
+	hurries int // scans in a row that were wanted soon
+	scanErr error
 }
 
 // setRecord takes a table record, or its absence.

@@ -235,6 +235,60 @@ func TestANewTablesFirstSealIsQueued(t *testing.T) {
 	r.ready("t", 1)
 }
 
+// lateWatcher holds back what it hears of demand until told.
+type lateWatcher struct {
+	clientv3.Watcher
+	demand string // prefix
+	held   chan struct{}
+}
+
+func (w lateWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	in := w.Watcher.Watch(ctx, key, opts...)
+	if !strings.HasPrefix(key, w.demand) {
+		return in
+	}
+	out := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(out)
+		for answer := range in {
+			if len(answer.Events) > 0 { // the watch itself is there
+				select {
+				case <-w.held:
+				case <-ctx.Done():
+				}
+			}
+			select {
+			case out <- answer:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return out
+}
+
+// A scan tells etcd what is pending, and the watch of demand brings it back when it likes. A request that was taken away in
+// between was lost: too little was pending to be due without it.
+func TestARequestIsNotServedBeforeWhatItsScanFoundIsKnown(t *testing.T) {
+	r := newRig(t)
+	table := r.create("orders", nil)
+	held := make(chan struct{})
+	r.client.Watcher = lateWatcher{r.client.Watcher, r.keys.Prefix + "/demand/", held}
+	r.run(r.config("a"))
+	record := r.keys.Table(etcd.SlotOf("orders", testSlots), "orders")
+	r.until("the table's record", func(keys map[string]string) bool { return keys[record] != "" })
+	r.seal(table, "s", 2) // too little to be due
+	request := r.keys.Requests(etcd.SlotOf("orders", testSlots), "orders")
+	if _, err := r.client.Put(t.Context(), request, `{"v":1}`); err != nil {
+		t.Fatal(err)
+	}
+	r.until("what the scan found", func(keys map[string]string) bool {
+		return keys[r.keys.Demand(etcd.SlotOf("orders", testSlots), "orders", "s")] != ""
+	})
+	time.Sleep(50 * time.Millisecond) // a few passes of the planner, which could take the request away
+	close(held)
+	r.ready("orders", 2)
+}
+
 func TestPausingATableEmptiesItsQueue(t *testing.T) {
 	r := newRig(t)
 	tbl := r.create("t", map[string]string{"tidemark.state": "paused"})

@@ -157,7 +157,7 @@ func (m *Master) decide(ctx context.Context, e *entry, token ownership.SlotToken
 		plan = schedule.Decide(e.input(nowMS))
 	}
 	change := schedule.Diff(e.units(), plan.Units)
-	served := e.request != nil && e.request.revision <= e.answered && (plan.Served || e.request.ScanOnly)
+	served := e.request != nil && e.request.revision <= e.answered && len(e.untold) == 0 && (plan.Served || e.request.ScanOnly)
 	if plan.ScanSoon || e.record == nil && (e.wanted || len(e.shards) > 0) {
 		m.scanSoon(e)
 	} else {

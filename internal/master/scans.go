@@ -125,6 +125,7 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	}
 	m.mu.Lock()
 	var answers int64
+	var untold map[string]demand.Event
 	if e.request != nil {
 		answers = e.request.revision
 	}
@@ -138,7 +139,7 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	switch {
 	case err == nil:
 		if err = m.putRecord(ctx, e, token, report); err == nil {
-			complete = m.scanner.Publish(ctx, m.detached, report, func(shard string) demand.Record { return before[shard].Record })
+			untold, complete = m.scanner.Publish(ctx, m.detached, report, func(shard string) demand.Record { return before[shard].Record })
 			err = errors.Join(m.deleteDemand(ctx, e, token, over(report, before)), m.recordRegressions(ctx, e, token, report, before))
 		}
 	case errors.Is(err, table.ErrDropped), errors.Is(err, table.ErrUnknownTable):
@@ -153,7 +154,7 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	defer m.mu.Unlock()
 	m.endScan(e, report, complete, err)
 	if err == nil {
-		e.answered = max(e.answered, answers)
+		e.answered, e.untold = max(e.answered, answers), untold
 		if e.request != nil && e.request.revision > e.answered {
 			e.scanAt = 0 // it came while the scan was under way
 			wake(m.wakeScans)

@@ -42,9 +42,10 @@ type Known func(shard string) demand.Record
 
 // Publish publishes what a report says of every shard whose record is not known to say as much already, within the bounds
 // of detached publishing. Shards that are over are left to their owner to delete, and marks that went back are not
-// published. It says whether all of it was published; if not, the next scan has the rest again.
-func (s *Scanner) Publish(ctx context.Context, detached *demand.Detached, r Report, known Known) (complete bool) {
+// published. It returns what it had to publish, by shard, and whether all of it was; if not, the next scan has the rest again.
+func (s *Scanner) Publish(ctx context.Context, detached *demand.Detached, r Report, known Known) (news map[string]demand.Event, complete bool) {
 	var batch []demand.ShardEvent
+	news = map[string]demand.Event{}
 	for _, shard := range r.Shards {
 		if shard.Over() || shard.Regressed {
 			continue
@@ -53,14 +54,15 @@ func (s *Scanner) Publish(ctx context.Context, detached *demand.Detached, r Repo
 			s.Count(demand.Unchanged)
 			continue
 		}
+		news[shard.Name] = shard.Event
 		batch = append(batch, demand.ShardEvent{Table: r.Table.Name, Shard: shard.Name, Event: shard.Event})
 	}
 	if len(batch) == 0 {
-		return true
+		return nil, true
 	}
 	if err := detached.Do(ctx, batch); err != nil {
 		s.deps.Log.Warn("a scan could not publish all it saw; the next scan has it again", "table", r.Table.Name, "error", err)
-		return false
+		return news, false
 	}
-	return true
+	return news, true
 }

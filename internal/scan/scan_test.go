@@ -301,7 +301,8 @@ func TestAScanRebuildsDemandAndWritesNothingTwice(t *testing.T) {
 	r.seal(tbl, "b", 9)
 	r.merge(tbl, "b", 9)
 	unknown := func(string) demand.Record { return demand.Record{} }
-	if !r.scanner.Publish(t.Context(), detached, r.scan("t", nothingSeen), unknown) || !slices.Equal(results, []demand.Result{demand.Written, demand.Written}) {
+	news, complete := r.scanner.Publish(t.Context(), detached, r.scan("t", nothingSeen), unknown)
+	if len(news) != 2 || !complete || !slices.Equal(results, []demand.Result{demand.Written, demand.Written}) {
 		t.Fatalf("%v", results)
 	}
 	answer, err := client.Get(t.Context(), keys.Demand(etcd.SlotOf("t", 4), "t", "a"))
@@ -319,7 +320,8 @@ func TestAScanRebuildsDemandAndWritesNothingTwice(t *testing.T) {
 		}
 		return demand.Record{}
 	}
-	if !r.scanner.Publish(t.Context(), detached, r.scan("t", nothingSeen), known) || !slices.Equal(results, []demand.Result{demand.Unchanged}) {
+	news, complete = r.scanner.Publish(t.Context(), detached, r.scan("t", nothingSeen), known)
+	if len(news) != 1 || !complete || !slices.Equal(results, []demand.Result{demand.Unchanged}) {
 		t.Fatalf("%v", results)
 	}
 	again, err := client.Get(t.Context(), keys.DemandAll())
