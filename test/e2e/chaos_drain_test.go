@@ -54,8 +54,19 @@ func (c *chaos) drains() {
 		c.roll()
 	}
 	c.settle()
-	if _, err := admin.Put(c.t.Context(), ended, ""); err != nil {
-		c.t.Fatal(err)
+	// Upkeep may still be under way, or begin: what is watched ends while no turn is held.
+	idle := clientv3.Compare(clientv3.CreateRevision(keys.TurnsAll()).WithPrefix(), "=", 0)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		answer, err := admin.Txn(c.t.Context()).If(idle).Then(clientv3.OpPut(ended, "")).Commit()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if answer.Succeeded {
+			break
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatal("turns are still held a minute after everything was merged")
+		}
 	}
 	all := <-executions
 	if all == nil {
