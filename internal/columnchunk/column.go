@@ -19,6 +19,10 @@ const (
 	probeValues = 16 << 10
 	// paysValues is the fewest values whose dictionary is judged at the end of a chunk: of fewer it does not matter.
 	paysValues = 1 << 10
+	// effortPages is for how many pages of indices an effort holds that was chosen by trying both, and thoroughGain the part
+	// of the bytes that more effort must save: indices without order are as small after little.
+	effortPages  = 16
+	thoroughGain = 0.05
 	// boundBytesMax is the longest value that is kept as a minimum or maximum: longer ones cost every reader of the
 	// footer more than they save.
 	boundBytesMax = 64
@@ -30,10 +34,18 @@ const (
 type Options struct {
 	PageBytes       int // size at which a data page ends, before compression
 	DictionaryBytes int // size at which a dictionary is given up, before compression
-	// Compress compresses src into dst, which it may grow. Pages of plain values may be worth another effort than those
-	// of a dictionary and its indices.
-	Compress func(dst, src []byte, plain bool) []byte
+	// Compress compresses src into dst, which it may grow.
+	Compress func(dst, src []byte, effort Effort) []byte
 }
+
+// Effort is how hard a page is compressed.
+type Effort int
+
+// The efforts.
+const (
+	Fast     Effort = iota // two to four times as fast
+	Thorough               // smaller, where there is something to find
+)
 
 // kind is how the values of a column are stored.
 type kind int
@@ -93,9 +105,13 @@ type Column struct {
 	uncompressed int64
 	bounds       bounds
 
+	effort     Effort // for pages of indices,
+	effortLeft int    // so many of them
+
 	scratch    []uint64
 	body       []byte
 	compressed []byte
+	thorough   []byte
 	source     source
 	numbered   []uint32
 }

@@ -27,7 +27,7 @@ var testOptions = Options{PageBytes: 1 << 20, DictionaryBytes: 1 << 20, Compress
 
 var zstdEncoder, _ = zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true))
 
-func compressZstd(dst, src []byte, _ bool) []byte { return zstdEncoder.EncodeAll(src, dst[:0]) }
+func compressZstd(dst, src []byte, _ Effort) []byte { return zstdEncoder.EncodeAll(src, dst[:0]) }
 
 // fataler is a test or a property.
 type fataler interface {
@@ -327,5 +327,46 @@ func BenchmarkEncode(b *testing.B) {
 				b.ReportMetric(float64(size), "bytes")
 			})
 		})
+	}
+}
+
+// Indices get more effort only where it saves bytes, which is tried anew now and then.
+func TestIndicesGetTheEffortThatPays(t *testing.T) {
+	pays := false
+	var efforts []Effort
+	o := testOptions
+	o.PageBytes = 1
+	o.Compress = func(dst, src []byte, effort Effort) []byte {
+		efforts = append(efforts, effort)
+		if pays && effort == Thorough {
+			return append(dst, src[:len(src)/2]...)
+		}
+		return append(dst, src...)
+	}
+	c := NewColumn(arrow.PrimitiveTypes.Int64, false, o)
+	page := func() []Effort {
+		efforts = nil
+		c.page(pageData, 1, encodingDictionary, make([]byte, 100))
+		return efforts
+	}
+	for _, pays = range []bool{false, true, false} {
+		if tried := page(); !slices.Equal(tried, []Effort{Fast, Thorough}) {
+			t.Fatalf("%v was tried", tried)
+		}
+		want := Fast
+		if pays {
+			want = Thorough
+		}
+		for range effortPages {
+			if got := page(); !slices.Equal(got, []Effort{want}) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+	}
+	efforts = nil
+	c.page(pageData, 1, encodingPlain, make([]byte, 100))
+	c.page(pageDictionary, 1, encodingPlain, make([]byte, 100))
+	if !slices.Equal(efforts, []Effort{Fast, Thorough}) {
+		t.Errorf("plain values and a dictionary: %v", efforts)
 	}
 }

@@ -82,13 +82,37 @@ func (l *levels) reset() { l.rows, l.nulls, l.valid = 0, 0, nil }
 
 // page is a page: its header, then its compressed body.
 func (c *Column) page(kind, values, encoding int, body []byte) []byte {
-	c.compressed = c.options.Compress(c.compressed[:0], body, kind == pageData && encoding == encodingPlain)
+	c.compress(kind, encoding, body)
 	var header [pageHeaderMax]byte
 	h := appendPageHeader(header[:0], kind, len(body), len(c.compressed), values, encoding)
 	c.uncompressed += int64(len(h) + len(body))
 	page := make([]byte, len(h)+len(c.compressed))
 	copy(page[copy(page, h):], c.compressed)
 	return page
+}
+
+// compress compresses a body into c.compressed. Searching random bits longer finds nothing, so plain values get little
+// effort, and indices more only where it is seen to pay.
+func (c *Column) compress(kind, encoding int, body []byte) {
+	effort := c.effort
+	switch {
+	case kind == pageDictionary:
+		effort = Thorough
+	case encoding == encodingPlain:
+		effort = Fast
+	case c.effortLeft == 0:
+		c.effort, c.effortLeft = Fast, effortPages
+		c.compressed = c.options.Compress(c.compressed[:0], body, Fast)
+		c.thorough = c.options.Compress(c.thorough[:0], body, Thorough)
+		if float64(len(c.thorough)) < (1-thoroughGain)*float64(len(c.compressed)) {
+			c.effort = Thorough
+			c.compressed, c.thorough = c.thorough, c.compressed
+		}
+		return
+	default:
+		c.effortLeft--
+	}
+	c.compressed = c.options.Compress(c.compressed[:0], body, effort)
 }
 
 // pageHeaderMax is above the size of any page header written here: seven numbers of at most eleven bytes.

@@ -193,7 +193,7 @@ func TestUnknownBoundsOfARecodedChunkAreContagious(t *testing.T) {
 func TestRecodingDamagedChunksDoesNotPanic(t *testing.T) {
 	rec := everything(memory.DefaultAllocator, rand.New(rand.NewPCG(1, 2)), 400, 60, 3, 4)
 	store := testOptions
-	store.Compress = func(dst, src []byte, _ bool) []byte { return append(dst, src...) } // so that damage goes deeper
+	store.Compress = func(dst, src []byte, _ Effort) []byte { return append(dst, src...) } // so that damage goes deeper
 	for i, f := range everyType.Fields() {
 		whole := encode(rec, store)[i]
 		for at := range whole.Bytes {

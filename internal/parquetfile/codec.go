@@ -11,8 +11,8 @@ import (
 // times faster. Both are made and used once here, at start, because they make channels on first use, which must not
 // happen inside a testing/synctest bubble and then be used outside of it.
 var (
-	encoder      = warm(zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true)))
-	plainEncoder = warm(zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true), zstd.WithEncoderLevel(zstd.SpeedFastest)))
+	encoder     = warm(zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true)))
+	fastEncoder = warm(zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true), zstd.WithEncoderLevel(zstd.SpeedFastest)))
 	// The decoder never writes beyond what the page header announced, which Reader has checked.
 	decoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
 )

@@ -13,18 +13,23 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 	"github.com/apache/arrow/go/v17/parquet/schema"
+
+	"tidemark/internal/columnchunk"
 )
 
-// leafReader decodes one column chunk, batch by batch.
+// leafReader decodes one column chunk, batch by batch: with arrow-go's reader, or with our own what our own writer has
+// written.
 type leafReader struct {
 	node    *node
 	column  *schema.Column
 	records file.RecordReader
+	flat    *columnchunk.Decoder // instead of records
+	loaded  arrow.Array          // by flat, until it is taken
 	cost    chunkCost
 }
 
 // newLeafReader starts to decode a chunk, whose page headers it checks first.
-func newLeafReader(n *node, column *schema.Column, meta *metadata.ColumnChunkMetaData, chunk []byte, mem memory.Allocator, pool *sync.Pool) (*leafReader, error) {
+func newLeafReader(n *node, column *schema.Column, meta *metadata.ColumnChunkMetaData, chunk []byte, ours bool, mem memory.Allocator, pool *sync.Pool) (*leafReader, error) {
 	pages, err := scanPages(chunk, meta, column.PhysicalType())
 	if err != nil {
 		return nil, err
@@ -33,6 +38,11 @@ func newLeafReader(n *node, column *schema.Column, meta *metadata.ColumnChunkMet
 	err = contain(func() error {
 		if l.cost, err = costOf(pages, chunk, meta, column); err != nil {
 			return err
+		}
+		if encoded, err := encodedPages(pages); ours && err == nil && isFlat(n, column) && meta.Compression() == compress.Codecs.Zstd {
+			l.flat = columnchunk.NewDecoder(n.field.Type, column.MaxDefinitionLevel() > 0,
+				columnchunk.Encoded{Bytes: chunk, Pages: encoded, Decompress: decompress})
+			return nil
 		}
 		pageReader, err := file.NewPageReader(&chunkStream{chunk}, meta.NumValues(), meta.Compression(), memory.DefaultAllocator, nil)
 		if err != nil {
@@ -52,6 +62,17 @@ func newLeafReader(n *node, column *schema.Column, meta *metadata.ColumnChunkMet
 	return l, nil
 }
 
+// isFlat says that a column is of a kind that columnchunk decodes: not nested, and stored as Arrow has it.
+func isFlat(n *node, column *schema.Column) bool {
+	if len(column.ColumnPath()) != 1 || column.MaxRepetitionLevel() > 0 || !columnchunk.Decodes(n.field.Type) {
+		return false
+	}
+	if fixed, ok := n.field.Type.(arrow.FixedWidthDataType); ok {
+		return fixedPhysical(column.PhysicalType()) == fixed.Bytes()
+	}
+	return column.PhysicalType() == parquet.Types.ByteArray
+}
+
 // leaks says whether arrow-go's decoder of an encoding forgets some of its memory, which an allocator that counts would
 // count forever. Only files of other engines have such encodings.
 func leaks(e parquet.Encoding) bool {
@@ -59,6 +80,10 @@ func leaks(e parquet.Encoding) bool {
 }
 
 func (l *leafReader) close() {
+	if l.loaded != nil {
+		l.loaded.Release()
+		l.loaded = nil
+	}
 	if l.records != nil {
 		l.records.Release()
 		l.records = nil
@@ -66,7 +91,11 @@ func (l *leafReader) close() {
 }
 
 // load decodes the next n rows, which must be there.
-func (l *leafReader) load(n int64) error {
+func (l *leafReader) load(n int64, mem memory.Allocator) (err error) {
+	if l.flat != nil {
+		l.loaded, err = l.flat.Next(mem, int(n))
+		return err
+	}
 	l.records.Reset()
 	if err := l.records.Reserve(n); err != nil {
 		return err

@@ -206,7 +206,7 @@ func (r *Reader) openGroup(ctx context.Context, index int) error {
 	for i, leaf := range leaves {
 		meta, err := group.ColumnChunk(leaf.leaf)
 		if err == nil {
-			open.leaves[leaf.leaf], err = newLeafReader(leaf, r.meta.Schema.Column(leaf.leaf), meta, chunks[i], r.options.Mem, &r.pool)
+			open.leaves[leaf.leaf], err = newLeafReader(leaf, r.meta.Schema.Column(leaf.leaf), meta, chunks[i], writtenByUs(r.meta), r.options.Mem, &r.pool)
 		}
 		if err != nil {
 			delete(open.leaves, leaf.leaf)
@@ -260,7 +260,7 @@ func (r *Reader) decode() (arrow.Record, error) {
 	b := builder{mem: r.options.Mem, leaves: r.open.leaves}
 	for _, n := range r.nodes {
 		for _, leaf := range n.leaves(nil) {
-			if err := contain(func() error { return r.open.leaves[leaf.leaf].load(rows) }); err != nil {
+			if err := contain(func() error { return r.open.leaves[leaf.leaf].load(rows, r.options.Mem) }); err != nil {
 				return nil, r.damaged(r.meta.Schema.Column(leaf.leaf).Path(), err)
 			}
 		}

@@ -121,17 +121,25 @@ func (g *RawRowGroup) encoded(column int) (columnchunk.Encoded, error) {
 	if e.Nulls < 0 || e.Nulls > g.Rows() {
 		return e, fmt.Errorf("%d nulls in %d rows", e.Nulls, g.Rows())
 	}
-	for i, p := range g.pages[column] {
+	var err error
+	e.Pages, err = encodedPages(g.pages[column])
+	return e, err
+}
+
+// encodedPages are pages as columnchunk takes them.
+func encodedPages(pages []page) ([]columnchunk.EncodedPage, error) {
+	out := make([]columnchunk.EncodedPage, len(pages))
+	for i, p := range pages {
 		coded := parquet.Encoding(p.encoding) == parquet.Encodings.RLEDict
 		if p.kind == pageDataV2 || !coded && parquet.Encoding(p.encoding) != parquet.Encodings.Plain {
-			return e, fmt.Errorf("page %d is encoded as %s, which Tidemark does not write", i, parquet.Encoding(p.encoding))
+			return nil, fmt.Errorf("page %d is encoded as %s, which Tidemark does not write", i, parquet.Encoding(p.encoding))
 		}
-		e.Pages = append(e.Pages, columnchunk.EncodedPage{
+		out[i] = columnchunk.EncodedPage{
 			Start: p.start, Body: p.body, End: p.body + p.compressed, Uncompressed: p.uncompressed, Values: int(p.values),
 			Dictionary: p.kind == pageDictionary, Coded: coded,
-		})
+		}
 	}
-	return e, nil
+	return out, nil
 }
 
 // fixedPhysical is the size of the values of a physical type in statistics, 0 if it varies.

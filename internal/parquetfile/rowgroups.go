@@ -57,11 +57,9 @@ func flatColumns(s *arrow.Schema, props *parquet.WriterProperties, arrowProps pq
 	return stored, columns, err
 }
 
-// compressPage compresses plain values with less effort: searching random bits longer finds nothing, and the files even
-// come out smaller.
-func compressPage(dst, src []byte, plain bool) []byte {
-	if plain {
-		return plainEncoder.EncodeAll(src, dst[:0])
+func compressPage(dst, src []byte, effort columnchunk.Effort) []byte {
+	if effort == columnchunk.Fast {
+		return fastEncoder.EncodeAll(src, dst[:0])
 	}
 	return encoder.EncodeAll(src, dst[:0])
 }

@@ -19,6 +19,11 @@ import (
 
 // array takes the values loaded out of a leaf reader.
 func (l *leafReader) array(mem memory.Allocator) (arrow.Array, error) {
+	if l.flat != nil {
+		loaded := l.loaded
+		l.loaded = nil
+		return loaded, nil
+	}
 	dt := l.node.field.Type
 	switch l.column.PhysicalType() {
 	case parquet.Types.ByteArray, parquet.Types.FixedLenByteArray:

@@ -1,0 +1,108 @@
+package columnchunk
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	"pgregory.net/rapid"
+)
+
+// decode decodes a chunk in batches of the sizes that next gives.
+func decode(mem memory.Allocator, f arrow.Field, chunk Encoded, rows int, next func(left int) int) (parts []arrow.Array, err error) {
+	d := NewDecoder(f.Type, f.Nullable, chunk)
+	for rows > 0 {
+		n := next(rows)
+		part, err := d.Next(mem, n)
+		if err != nil {
+			return parts, err
+		}
+		parts = append(parts, part)
+		rows -= n
+	}
+	return parts, nil
+}
+
+// However pages, dictionaries and batches are cut, what is decoded is what was encoded.
+func TestWhatIsDecodedIsWhatWasEncoded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		o := testOptions
+		o.PageBytes = rapid.SampledFrom([]int{256, 8 << 10, 1 << 20}).Draw(t, "page")
+		o.DictionaryBytes = rapid.SampledFrom([]int{0, 300, 20_000, 1 << 20}).Draw(t, "dictionary")
+		rec := everything(memory.DefaultAllocator, r, rapid.SampledFrom([]int{1, 7, 1500, 9000}).Draw(t, "rows"),
+			rapid.SampledFrom([]int{1, 2, 100, 4000, 1 << 20}).Draw(t, "distinct"), rapid.SampledFrom([]int{1, 9, 1000}).Draw(t, "run"),
+			rapid.SampledFrom([]int{0, 1, 2, 50}).Draw(t, "nulls"))
+		defer rec.Release()
+		for i, chunk := range encode(rec, o) {
+			f := rec.Schema().Field(i)
+			if !Decodes(f.Type) {
+				continue
+			}
+			mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
+			parts, err := decode(mem, f, chunk, int(rec.NumRows()), func(left int) int {
+				return min(left, rapid.SampledFrom([]int{1, 13, 4096, 1 << 20}).Draw(t, "batch"))
+			})
+			if err != nil {
+				t.Fatalf("column %s: %v", f.Name, err)
+			}
+			at := int64(0)
+			for _, part := range parts {
+				want := array.NewSlice(rec.Column(i), at, at+int64(part.Len()))
+				if !array.ApproxEqual(part, want, array.WithNaNsEqual(true), array.WithAbsTolerance(0)) {
+					t.Fatalf("column %s differs from row %d on", f.Name, at)
+				}
+				at += int64(part.Len())
+				want.Release()
+				part.Release()
+			}
+			mem.AssertSize(t, 0)
+			if _, err := decode(mem, f, chunk, int(rec.NumRows())+1, func(left int) int { return left }); err == nil {
+				t.Fatalf("column %s has a row more than was encoded", f.Name)
+			}
+			mem.AssertSize(t, 0)
+		}
+	})
+}
+
+// Damage is an error or other values, never a panic, and leaves nothing allocated.
+func TestDamagedPagesAreErrorsOrOtherValues(t *testing.T) {
+	o := testOptions
+	o.PageBytes, o.DictionaryBytes = 2000, 20_000
+	// Pages as they are, so that damage is not found by their decompression.
+	o.Compress = func(dst, src []byte, _ Effort) []byte { return append(dst, src...) }
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		rec := everything(memory.DefaultAllocator, r, 900, rapid.SampledFrom([]int{2, 100, 1 << 20}).Draw(t, "distinct"), 1, rapid.SampledFrom([]int{0, 3}).Draw(t, "nulls"))
+		defer rec.Release()
+		for i, chunk := range encode(rec, o) {
+			f := rec.Schema().Field(i)
+			if !Decodes(f.Type) {
+				continue
+			}
+			chunk.Decompress = func(dst, src []byte, _ int) ([]byte, error) { return append(dst, src...), nil }
+			for range 20 {
+				damaged := chunk
+				damaged.Bytes = slices.Clone(chunk.Bytes)
+				damaged.Pages = slices.Clone(chunk.Pages)
+				for range 1 + r.IntN(3) {
+					damaged.Bytes[r.IntN(len(damaged.Bytes))] = byte(r.Uint32())
+				}
+				if p := &damaged.Pages[r.IntN(len(damaged.Pages))]; r.IntN(3) == 0 {
+					p.Values += r.IntN(5) - 2
+				} else if r.IntN(3) == 0 {
+					p.End -= r.IntN(p.End - p.Body + 1)
+				}
+				mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
+				parts, _ := decode(mem, f, damaged, 900, func(left int) int { return min(left, 400) })
+				for _, part := range parts {
+					part.Release()
+				}
+				mem.AssertSize(t, 0)
+			}
+		}
+	})
+}
