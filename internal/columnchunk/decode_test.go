@@ -106,3 +106,53 @@ func TestDamagedPagesAreErrorsOrOtherValues(t *testing.T) {
 		}
 	})
 }
+
+// FuzzDecoder decodes a dictionary and a page that nobody has compressed, so that damage goes deep.
+func FuzzDecoder(f *testing.F) {
+	var types []arrow.DataType
+	for _, field := range everyType.Fields() {
+		if Decodes(field.Type) {
+			types = append(types, field.Type)
+		}
+	}
+	o := testOptions
+	o.Compress = func(dst, src []byte, _ Effort) []byte { return append(dst, src...) }
+	for _, distinct := range []int{3, 1 << 20} {
+		rec := everything(memory.DefaultAllocator, rand.New(rand.NewPCG(1, 1)), 40, distinct, 1, 3)
+		for i, chunk := range encode(rec, o) {
+			field := everyType.Field(i)
+			typ := slices.IndexFunc(types, func(dt arrow.DataType) bool { return arrow.TypeEqual(dt, field.Type) })
+			if typ < 0 {
+				continue
+			}
+			dictionary, page := EncodedPage{}, chunk.Pages[len(chunk.Pages)-1]
+			if chunk.Pages[0].Dictionary {
+				dictionary = chunk.Pages[0]
+			}
+			f.Add(uint8(typ), field.Nullable, page.Coded, chunk.Bytes[dictionary.Body:dictionary.End], uint16(dictionary.Values), chunk.Bytes[page.Body:page.End], uint16(page.Values))
+		}
+		rec.Release()
+	}
+	f.Fuzz(func(t *testing.T, typ uint8, optional, coded bool, dictionary []byte, entries uint16, page []byte, values uint16) {
+		if len(dictionary) < 4*int(entries) {
+			return // no page is let through that says so
+		}
+		chunk := Encoded{Bytes: slices.Concat(dictionary, page), Decompress: func(dst, src []byte, _ int) ([]byte, error) { return append(dst, src...), nil }}
+		chunk.Pages = []EncodedPage{
+			{End: len(dictionary), Uncompressed: len(dictionary), Values: int(entries), Dictionary: true},
+			{Body: len(dictionary), End: len(chunk.Bytes), Uncompressed: len(page), Values: int(values), Coded: coded},
+		}
+		mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
+		defer mem.AssertSize(t, 0)
+		parts, err := decode(mem, arrow.Field{Type: types[int(typ)%len(types)], Nullable: optional}, chunk, int(values), func(left int) int { return min(left, 100) })
+		rows := 0
+		for _, part := range parts {
+			rows += part.Len()
+			_ = part.String() // touches every value
+			part.Release()
+		}
+		if err == nil && rows != int(values) {
+			t.Errorf("%d rows of %d", rows, values)
+		}
+	})
+}
