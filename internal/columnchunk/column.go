@@ -1,7 +1,6 @@
 package columnchunk
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math"
 
@@ -78,6 +77,12 @@ func kindOf(dt arrow.DataType) (k kind, width int) {
 func Supports(dt arrow.DataType) bool {
 	k, _ := kindOf(dt)
 	return k != unsupported
+}
+
+// Bounds says whether chunks of a type know their least and greatest value.
+func Bounds(dt arrow.DataType) bool {
+	k, _ := kindOf(dt)
+	return (k == words || k == text) && !arrow.IsFloating(dt.ID())
 }
 
 // Column encodes the chunks of one column, one after the other. It is not safe for concurrent use.
@@ -274,6 +279,9 @@ type Chunk struct {
 	PagesCoded   int   // data pages of dictionary indices
 	PagesPlain   int   // data pages of plain values
 	Statistics   metadata.EncodedStatistics
+	// Low and High are the bounds of what was given as rows or as chunks with bounds, however long, as statistics have
+	// them; nil without any, and for types without Bounds. Those in Statistics are of all rows, or not there.
+	Low, High []byte
 }
 
 // End ends the open chunk and begins the next.
@@ -296,23 +304,30 @@ func (c *Column) End() Chunk {
 		c.body = body
 	}
 	out.Uncompressed = c.uncompressed
-	out.Statistics = c.statistics()
+	out.Low, out.High = c.bounded()
+	out.Statistics = c.statistics(out.Low, out.High)
 	c.begin()
 	return out
 }
 
-func (c *Column) statistics() metadata.EncodedStatistics {
-	s := metadata.EncodedStatistics{HasNullCount: true, NullCount: c.nulls, Signed: true}
-	b := c.bounds
+// bounded is the bounds of the open chunk.
+func (c *Column) bounded() (low, high []byte) {
+	b := &c.bounds
 	switch {
-	case !b.any || b.lost || c.float || c.kind == fixed || c.kind == bits1:
+	case !b.any || c.float:
+		return nil, nil
 	case c.kind == words:
-		s.HasMin, s.Min = true, appendWord(nil, uint64(b.low), c.width)
-		s.HasMax, s.Max = true, appendWord(nil, uint64(b.high), c.width)
-	case len(b.lowText) <= boundBytesMax && len(b.topText) <= boundBytesMax:
-		s.Signed = false
-		s.HasMin, s.Min = true, bytes.Clone(b.lowText)
-		s.HasMax, s.Max = true, bytes.Clone(b.topText)
+		return appendWord(nil, uint64(b.low), c.width), appendWord(nil, uint64(b.high), c.width)
+	case c.kind == text:
+		return append([]byte{}, b.lowText...), append([]byte{}, b.topText...)
+	}
+	return nil, nil
+}
+
+func (c *Column) statistics(low, high []byte) metadata.EncodedStatistics {
+	s := metadata.EncodedStatistics{HasNullCount: true, NullCount: c.nulls, Signed: true}
+	if low != nil && !c.bounds.lost && len(low) <= boundBytesMax && len(high) <= boundBytesMax {
+		s.HasMin, s.Min, s.HasMax, s.Max, s.Signed = true, low, true, high, c.kind != text
 	}
 	return s
 }

@@ -87,9 +87,9 @@ func (g *Group) Buffered() (n int64) {
 }
 
 // WriteTo ends the open row group: it writes its chunks to w, which stands at an offset of the file, and describes them
-// in the footer. It returns how many bytes it wrote. The next row group begins.
-func (g *Group) WriteTo(w io.Writer, offset int64, footer *metadata.RowGroupMetaDataBuilder, ordinal int16) (int64, error) {
-	start, uncompressed := offset, int64(0)
+// in the footer. It returns the chunks. The next row group begins.
+func (g *Group) WriteTo(w io.Writer, offset int64, footer *metadata.RowGroupMetaDataBuilder, ordinal int16) ([]Chunk, error) {
+	uncompressed := int64(0)
 	footer.SetNumRows(int(g.rows))
 	g.rows = 0
 	chunks := make([]Chunk, len(g.columns))
@@ -110,16 +110,16 @@ func (g *Group) WriteTo(w io.Writer, offset int64, footer *metadata.RowGroupMeta
 		}
 		for _, part := range append([][]byte{chunk.Dictionary}, chunk.Pages...) {
 			if _, err := w.Write(part); err != nil {
-				return offset - start, err
+				return nil, err
 			}
 			offset += int64(len(part))
 		}
 		// No statistics of encodings: arrow-go would list them in random order, and nobody needs them.
 		coded := len(chunk.Dictionary) > 0
 		if err := about.Finish(info, coded, coded && chunk.PagesPlain > 0, metadata.EncodingStats{}, nil); err != nil {
-			return offset - start, err
+			return nil, err
 		}
 		uncompressed += chunk.Uncompressed
 	}
-	return offset - start, footer.Finish(uncompressed, ordinal)
+	return chunks, footer.Finish(uncompressed, ordinal)
 }

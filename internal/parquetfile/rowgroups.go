@@ -24,7 +24,7 @@ type rowGroups interface {
 }
 
 // newRowGroups encodes flat columns with columnchunk, and nested ones with arrow-go.
-func newRowGroups(s *arrow.Schema, out *sink, mem memory.Allocator) (rowGroups, error) {
+func newRowGroups(s *arrow.Schema, out *sink, stats *Stats, mem memory.Allocator) (rowGroups, error) {
 	props := encoding(s, mem)
 	arrowProps := pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(mem))
 	for _, f := range s.Fields() {
@@ -40,8 +40,9 @@ func newRowGroups(s *arrow.Schema, out *sink, mem memory.Allocator) (rowGroups, 
 	if _, err := out.Write(magic); err != nil {
 		return nil, err
 	}
+	stats.leaveToChunks(s)
 	return &flatRowGroups{
-		sink: out, columns: columns,
+		sink: out, columns: columns, schema: s, stats: stats,
 		group:  columnchunk.NewGroup(s, columnchunk.Options{PageBytes: pageBytes, DictionaryBytes: pageBytes, Compress: compressPage}),
 		footer: metadata.NewFileMetadataBuilder(stored, props, metadata.NewKeyValueMetadata()),
 	}, nil
@@ -68,6 +69,8 @@ func compressPage(dst, src []byte, effort columnchunk.Effort) []byte {
 type flatRowGroups struct {
 	sink    *sink
 	columns *metadata.FileMetaData // of a file without rows
+	schema  *arrow.Schema
+	stats   *Stats // which get bounds from the chunks
 	group   *columnchunk.Group
 	footer  *metadata.FileMetaDataBuilder
 	ordinal int16
@@ -86,9 +89,12 @@ func (g *flatRowGroups) end() error {
 	if g.group.Rows() == 0 {
 		return nil
 	}
-	_, err := g.group.WriteTo(g.sink, g.sink.bytes, g.footer.AppendRowGroup(), g.ordinal)
+	chunks, err := g.group.WriteTo(g.sink, g.sink.bytes, g.footer.AppendRowGroup(), g.ordinal)
 	g.ordinal++
-	return err
+	if err != nil {
+		return err
+	}
+	return g.stats.addChunks(g.schema, chunks)
 }
 
 func (g *flatRowGroups) close(keys *keyIndex) error {

@@ -2,11 +2,14 @@ package parquetfile
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
+
+	"tidemark/internal/columnchunk"
 )
 
 // How many leaf columns, in schema order, get statistics (Delta's delta.dataSkippingNumIndexedCols).
@@ -33,6 +36,8 @@ type columnStats struct {
 	isStruct bool
 	nulls    int64
 	bounds   bounds // nil for types without an order that all readers share
+	// chunked says that the bounds of rows come from the chunks that hold them, which know theirs.
+	chunked bool
 	// Of row groups that were copied encoded, what their chunks do not say is not known.
 	unbounded, uncounted bool
 }
@@ -110,9 +115,33 @@ func (c *columnStats) add(arr arrow.Array, parent func(i int) bool) {
 			}
 		}
 	}
-	if c.bounds != nil {
+	if c.bounds != nil && !c.chunked {
 		c.bounds.add(arr, valid)
 	}
+}
+
+// leaveToChunks leaves bounds to chunks where these gather them anyhow.
+func (s *Stats) leaveToChunks(columns *arrow.Schema) {
+	for _, c := range s.columns {
+		c.chunked = columnchunk.Bounds(columns.Field(c.field).Type)
+	}
+}
+
+// addChunks takes in the bounds of the rows of a row group of flat columns.
+func (s *Stats) addChunks(columns *arrow.Schema, chunks []columnchunk.Chunk) error {
+	for _, c := range s.columns {
+		chunk := &chunks[c.field]
+		if c.bounds == nil || !c.chunked || chunk.Low == nil {
+			continue
+		}
+		both, err := boundsArray(columns.Field(c.field).Type, chunk.Low, chunk.High)
+		if err != nil {
+			return fmt.Errorf("bounds of column %q: %w", c.name, err)
+		}
+		c.bounds.add(both, nil)
+		both.Release()
+	}
+	return nil
 }
 
 // JSON is the stats string of Delta's add action.

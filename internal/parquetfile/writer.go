@@ -96,7 +96,7 @@ func NewWriter(w io.Writer, columns *arrow.Schema, options WriterOptions) (*Writ
 		out.nested = out.nested || isNested
 	}
 	err := contain(func() (err error) {
-		out.file, err = newRowGroups(out.schema, out.sink, options.Mem)
+		out.file, err = newRowGroups(out.schema, out.sink, out.stats, options.Mem)
 		return err
 	})
 	if out.sink.err != nil { // arrow-go panics when the first bytes cannot be written; this is why
