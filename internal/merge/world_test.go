@@ -111,20 +111,25 @@ func (w *world) chain(shard string) *shardmanifest.Chain {
 	return shardmanifest.Open(w.store, tableName, w.table.ID, shard, shardmanifest.Options{Clock: w.clock, Random: w.random})
 }
 
-// sealRecord seals a record as the next generation of a shard and returns its number.
-func (w *world) sealRecord(shard string, rec arrow.Record) uint64 {
+// sealRecord seals records as the next generation of a shard and returns its number.
+func (w *world) sealRecord(shard string, records ...arrow.Record) uint64 {
 	w.t.Helper()
 	h := w.hold(shard)
-	g := shardmanifest.Generation{Rows: rec.NumRows(), SealedMS: w.clock.Now().UnixMilli()}
-	if rec.NumRows() > 0 {
+	g := shardmanifest.Generation{SealedMS: w.clock.Now().UnixMilli()}
+	for _, rec := range records {
+		g.Rows += rec.NumRows()
+	}
+	if g.Rows > 0 {
 		g.Path = h.Chain().GenerationPath(h.Next())
 		var body bytes.Buffer
-		pw, err := parquetfile.NewWriter(&body, rec.Schema(), parquetfile.WriterOptions{Mem: w.mem})
+		pw, err := parquetfile.NewWriter(&body, records[0].Schema(), parquetfile.WriterOptions{Mem: w.mem})
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if err := pw.Write(rec); err != nil {
-			w.t.Fatal(err)
+		for _, rec := range records {
+			if err := pw.Write(rec); err != nil {
+				w.t.Fatal(err)
+			}
 		}
 		summary, err := pw.Close()
 		if err != nil {
