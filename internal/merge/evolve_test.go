@@ -1,6 +1,8 @@
 package merge
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,6 +149,144 @@ func TestAMergePlannedBeforeAColumnWasAddedPlansAgain(t *testing.T) {
 	for _, want := range []string{`{"added":null,"key":"1","n":1}`, `{"added":"x","key":"2","n":2}`} {
 		if !strings.Contains(got, want) {
 			t.Fatalf("%s lacks %s", got, want)
+		}
+	}
+}
+
+// inner is a column that holds structs of fields: alone, in a list and in a map.
+func inner(fields ...arrow.Field) []arrow.Field {
+	s := arrow.StructOf(fields...)
+	return []arrow.Field{
+		fieldKey, {Name: "s", Type: s, Nullable: true}, {Name: "l", Type: arrow.ListOf(s), Nullable: true},
+		{Name: "m", Type: arrow.MapOf(arrow.BinaryTypes.String, s), Nullable: true},
+	}
+}
+
+// Rows from before and after a field was added to a struct, wherever the struct is, are both there, with nulls in the older
+// ones; so are structs that are null themselves.
+func TestAFieldAddedToAStructIsNullInOlderRows(t *testing.T) {
+	old, wider := inner(fieldInt), inner(fieldInt, fieldAdded)
+	oldRows := func(key string) string {
+		return `{"key":"` + key + `","s":{"n":1},"l":[{"n":2},null],"m":[{"key":"x","value":{"n":3}},{"key":"y","value":null}]},
+			{"key":"` + key + `-","s":null,"l":[],"m":null}`
+	}
+	seenAs := func(key string) []string {
+		return []string{`"` + key + `"|{1,null}|[{2,null},null]|[{"x",{3,null}},{"y",null}]`, `"` + key + `-"|null|[]|null`}
+	}
+	newRow := `{"key":"2","s":{"n":4,"added":"s"},"l":[{"n":null,"added":"l"},null],"m":[{"key":"x","value":{"n":6,"added":"m"}}]}`
+	seenNew := `"2"|{4,"s"}|[{null,"l"},null]|[{"x",{6,"m"}}]`
+	for name, c := range map[string]struct {
+		key    []string
+		joined int64
+	}{"decoded": {}, "joined": {joined: 1}, "upsert": {key: []string{"key"}}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, table.CreateOptions{Schema: schemaOf(arrow.NewSchema(old, nil)), Key: c.key, Buckets: len(c.key)})
+			shard := "a"
+			if c.key != nil {
+				shard = w.buckets()[0]
+			}
+			merge := func() {
+				t.Helper()
+				d := w.deps()
+				d.joinedBytes = c.joined
+				if out, err := Run(w.ctx, d, w.request(shard)); err != nil || len(out.Failures) > 0 {
+					t.Fatal(err, out.Failures)
+				}
+			}
+			w.sealJSON(shard, old, "["+oldRows("1")+"]")
+			merge()
+			w.sealJSON(shard, old, "["+oldRows("0")+"]")
+			w.sealJSON(shard, wider, "["+newRow+"]")
+			w.sealJSON(shard, old, "["+oldRows("3")+"]")
+			merge()
+			want := slices.Sorted(slices.Values(slices.Concat(seenAs("0"), seenAs("1"), []string{seenNew}, seenAs("3"))))
+			if got := w.cells(); !slices.Equal(got, want) {
+				t.Errorf("the table holds\n%q\nwant\n%q", got, want)
+			}
+			// What is rewritten, by a merge of an upsert table or by a compaction, keeps the field.
+			w.sealJSON(shard, old, "["+oldRows("4")+"]")
+			merge()
+			want = append(want, seenAs("4")...)
+			slices.Sort(want)
+			if w.compact(); len(w.liveFiles()) != 1 {
+				t.Errorf("not compacted: %q", w.liveFiles())
+			}
+			if got := w.cells(); !slices.Equal(got, want) {
+				t.Errorf("rewritten, the table holds\n%q\nwant\n%q", got, want)
+			}
+			w.expectNoStrayFiles()
+		})
+	}
+}
+
+// A merge that was planned before a column was added, and is overtaken by one that brings the column and takes one of its
+// shards further, writes neither its older version of those rows nor files without the column.
+func TestAnOvertakenMergeWritesNoNullsOverANewColumn(t *testing.T) {
+	structOf := func(fields ...arrow.Field) arrow.Field {
+		return arrow.Field{Name: "s", Type: arrow.StructOf(fields...), Nullable: true}
+	}
+	old := []arrow.Field{fieldKey, structOf(fieldInt)}
+	for place, c := range map[string]struct {
+		wider        []arrow.Field
+		row          string
+		older, newer string // cells
+	}{
+		"at the top": {
+			append(slices.Clone(old), fieldAdded), `{"key":%q,"s":{"n":2},"added":"x"}`, `%q|{1}|null`, `%q|{2}|"x"`,
+		},
+		"in a struct": {
+			[]arrow.Field{fieldKey, structOf(fieldInt, fieldAdded)}, `{"key":%q,"s":{"n":2,"added":"x"}}`, `%q|{1,null}`, `%q|{2,"x"}`,
+		},
+	} {
+		for mode, key := range map[string][]string{"append": nil, "upsert": {"key"}} {
+			t.Run(place+"/"+mode, func(t *testing.T) {
+				w := newWorld(t, table.CreateOptions{Schema: schemaOf(arrow.NewSchema(old, nil)), Key: key, Buckets: 2 * len(key)})
+				// One key of each shard, whose row is in the base before.
+				shards, keys := []string{"a", "b"}, []string{"a", "b"}
+				if key != nil {
+					shards = w.buckets()
+					keys = make([]string, 2)
+					for i := range 20 {
+						k := fmt.Sprint("k", i)
+						keys[slices.Index(shards, w.bucketOf(k))] = k
+					}
+				}
+				before := func(i int) { w.sealJSON(shards[i], old, fmt.Sprintf(`[{"key":%q,"s":{"n":1}}]`, keys[i])) }
+				before(0)
+				before(1)
+				w.merge(shards...)
+
+				before(0)
+				before(1)
+				arrived, release, result := w.gated(shards...)
+				<-arrived
+				w.sealJSON(shards[0], c.wider, fmt.Sprintf("["+c.row+"]", keys[0]))
+				w.merge(shards[0])
+				release()
+				result()
+
+				older, newer := fmt.Sprintf(c.older, keys[0]), fmt.Sprintf(c.newer, keys[0])
+				want := []string{newer, fmt.Sprintf(c.older, keys[1])}
+				if key == nil { // every version is a row
+					want = append(want, older, older, fmt.Sprintf(c.older, keys[1]))
+				}
+				slices.Sort(want)
+				if got := w.cells(); !slices.Equal(got, want) {
+					t.Errorf("the table holds\n%q\nwant\n%q", got, want)
+				}
+				for i, mark := range []uint64{3, 2} {
+					if got := w.load().Mark(shards[i]); got != mark {
+						t.Errorf("shard %s is merged up to %d, want %d", shards[i], got, mark)
+					}
+				}
+				// What the overtaken merge wrote in the end knows the column.
+				for add := range w.load().Snapshot.Files() {
+					if strings.Contains(add.Path, "00000002") && !strings.Contains(add.Stats, `"added"`) {
+						t.Errorf("%s was written for the schema before: %s", add.Path, add.Stats)
+					}
+				}
+				w.expectNoStrayFiles()
+			})
 		}
 	}
 }
