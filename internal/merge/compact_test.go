@@ -14,6 +14,7 @@ import (
 	"tidemark/internal/objstore"
 	"tidemark/internal/parquetfile"
 	"tidemark/internal/table"
+	"tidemark/test/readers"
 )
 
 // addBase commits small base files as another engine's append does, one per slice of rows, in one commit.
@@ -488,5 +489,61 @@ func TestACompactionStaysWithinItsBudget(t *testing.T) {
 	}
 	if peak := p.peak.Load(); peak > budget || p.now.Load() != 0 {
 		t.Errorf("%d MiB at most, %d bytes left", peak>>20, p.now.Load())
+	}
+}
+
+// Other engines see the rows of a table that was compacted as they saw them before: of an append table into which another
+// engine has written too, of a partitioned one, and of an upsert table.
+func TestACompactedTableIsReadByOthersWithTheRowsItHad(t *testing.T) {
+	tables := map[string]func(t *testing.T) (w *world, dir string, columns []string){
+		"append": func(t *testing.T) (*world, string, []string) {
+			w, dir := newLocalWorld(t, appendTable())
+			files, _ := smallFiles(0, 5)
+			w.addBase(files...)
+			for g := range 5 {
+				w.seal("a", row{key: fmt.Sprint("merged-", g), seq: int64(g), value: int64(-g)})
+				w.merge("a")
+			}
+			return w, dir, []string{"key", "seq", "value"}
+		},
+		"partitioned": func(t *testing.T) (*world, string, []string) {
+			o := parsedSchema(t, `name string, day date, id long`)
+			o.PartitionBy = []string{"name", "day"}
+			w, dir := newLocalWorld(t, o)
+			for i := range 4 {
+				rec := fromJSON(w, fmt.Sprintf(`[{"name":"a b/c","day":"2024-02-29","id":%d},{"name":null,"day":"0001-01-01","id":%d},{"name":"100%%","day":null,"id":%d}]`, 3*i, 3*i+1, 3*i+2))
+				w.sealRecord("a", rec)
+				rec.Release()
+				w.merge("a")
+			}
+			return w, dir, []string{"name", "day", "id"}
+		},
+		"upsert": func(t *testing.T) (*world, string, []string) {
+			w, dir := newLocalWorld(t, upsertTable(2, false))
+			w.fragments(10)
+			return w, dir, []string{"key", "seq", "value"}
+		},
+	}
+	for name, fill := range tables {
+		t.Run(name, func(t *testing.T) {
+			w, dir, columns := fill(t)
+			read := append([]string{"testdata/partitions.py", "read", dir}, columns...)
+			var before, after map[string][][]any
+			readers.Run(t, &before, read...)
+			was := len(w.liveFiles())
+			out := w.compact()
+			if is := len(w.liveFiles()); out.FilesGone != was || is >= was || is > 3 {
+				t.Fatalf("%d files became %d: %+v", was, is, out)
+			}
+			readers.Run(t, &after, read...)
+			if len(before) != 2 || len(before["DuckDB"]) < 10 {
+				t.Fatalf("before, they see %v", before)
+			}
+			for reader, rows := range after {
+				if got, want := fmt.Sprint(rows), fmt.Sprint(before["DuckDB"]); got != want {
+					t.Errorf("%s sees\n%s, and DuckDB saw\n%s", reader, got, want)
+				}
+			}
+		})
 	}
 }
