@@ -51,7 +51,7 @@ test-etcd: ## Run the fleet, and claims alone, over three real etcd processes: k
 
 test-s3: ## Run what needs a real S3 server: contract, races, faults, fences, requests (versitygw, fetched; 1 min)
 	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m ./internal/objstore/...
-	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m -v -run S3 ./internal/master
+	TIDEMARK_S3_TESTS=1 $(GO) test -count=1 -timeout 15m -v -run S3 ./internal/master ./internal/merge
 
 lint: ## gofmt, vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
