@@ -335,6 +335,59 @@ func TestTwoMastersShareTheSlotsAndOneTakesOverAlone(t *testing.T) {
 	r.ready("t", 20)
 }
 
+// A request that its table's owner leaves behind is answered by the next owner at once, though that has known the table for
+// long and spreads its other scans over minutes.
+func TestARequestThatOutlivesAnOwnerIsAnsweredByTheNextAtOnce(t *testing.T) {
+	r := newRig(t)
+	tables := make([]*table.Table, testSlots) // one of each slot
+	for i, left := 0, testSlots; left > 0; i++ {
+		name := fmt.Sprint("t", i)
+		if slot := etcd.SlotOf(name, testSlots); tables[slot] == nil {
+			tables[slot] = r.create(name, nil)
+			left--
+		}
+	}
+	ofSecond := func(keys map[string]string) (slots []int) {
+		for slot := range testSlots {
+			var token ownership.SlotToken
+			if json.Unmarshal([]byte(keys[r.keys.Slot(slot)]), &token) == nil && token.Owner == "second" {
+				slots = append(slots, slot)
+			}
+		}
+		return slots
+	}
+	sealed := func(keys map[string]string, slot int) uint64 {
+		var d demand.Record
+		if json.Unmarshal([]byte(keys[r.keys.Demand(slot, tables[slot].Name, "s")]), &d) != nil || d.Sealed == nil {
+			return 0
+		}
+		return d.Sealed.Gen
+	}
+	r.run(r.config("first"))
+	r.until("every table's record", func(keys map[string]string) bool {
+		return !slices.ContainsFunc(tables, func(t *table.Table) bool { return keys[r.keys.Table(etcd.SlotOf(t.Name, testSlots), t.Name)] == "" })
+	})
+	_, stop := r.run(r.config("second"))
+	slots := ofSecond(r.until("slots with the second master", func(keys map[string]string) bool { return len(ofSecond(keys)) >= testSlots/2 }))
+	all := func(gens uint64) func(keys map[string]string) bool {
+		return func(keys map[string]string) bool {
+			return !slices.ContainsFunc(slots, func(slot int) bool { return sealed(keys, slot) != gens })
+		}
+	}
+	for _, slot := range slots {
+		r.seal(tables[slot], "s", 2)
+		if _, err := r.client.Put(t.Context(), r.keys.Requests(slot, tables[slot].Name), `{"v":1}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until("what the second master's scans found", all(2))
+	for _, slot := range slots {
+		r.seal(tables[slot], "s", 3) // and nobody is told; the requests stand, for nobody merges
+	}
+	stop()
+	r.until("what the first master's scans found", all(5))
+}
+
 // Invariant 11: nothing but storage is needed.
 func TestEverythingInEtcdIsRebuiltFromStorage(t *testing.T) {
 	r := newRig(t)

@@ -33,7 +33,8 @@ const (
 	failedMin, failedMax = 2 * time.Second, 300 * time.Second
 	// scanTick bounds how late a scan may begin; looking for one that is due visits every table.
 	scanTick = 500 * time.Millisecond
-	// firstScanSpread is over how long a new owner spreads the first scans of tables whose records it has taken over.
+	// firstScanSpread is over how long a new owner spreads the first scans of tables whose records it has taken over and of
+	// which nobody has asked for anything.
 	firstScanSpread = 300 * time.Second
 )
 
@@ -72,7 +73,7 @@ func (m *Master) beginScans(ctx context.Context, scans *errgroup.Group) {
 		}
 		if !e.mine {
 			e.mine = true
-			if e.scanAt == 0 && e.record != nil {
+			if e.scanAt == 0 && e.record != nil && e.request == nil {
 				e.scanAt = now + random.Jitter(m.config.Random, firstScanSpread)
 			}
 		}
