@@ -27,7 +27,8 @@ const (
 	pollMax   = 2 * time.Second
 )
 
-// Merge leaves a request to merge a table, unless there is one. by says who asks, for people. Before the first master of
+// Merge leaves a request to merge a table, unless there is one; a request for a scan alone, which asks for less, gives way
+// to it. by says who asks, for people. Before the first master of
 // the cluster has come up there is nobody to ask: etcd.ErrNoCluster.
 func Merge(ctx context.Context, kv clientv3.KV, keys etcd.Keys, name string, now time.Time, by string) error {
 	cluster, err := etcd.ReadCluster(ctx, kv, keys)
@@ -39,11 +40,26 @@ func Merge(ctx context.Context, kv clientv3.KV, keys etcd.Keys, name string, now
 	if err != nil {
 		return fmt.Errorf("encoding a request: %w", err)
 	}
-	_, err = kv.Txn(ctx).If(etcd.Absent(key)).Then(clientv3.OpPut(key, string(value))).Commit()
-	if err != nil {
-		return fmt.Errorf("asking for a merge of table %s: %w", name, err)
+	unless := etcd.Absent(key)
+	for {
+		answer, err := kv.Txn(ctx).If(unless).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
+		if err != nil {
+			return fmt.Errorf("asking for a merge of table %s: %w", name, err)
+		}
+		if answer.Succeeded {
+			return nil
+		}
+		there := answer.Responses[0].GetResponseRange().Kvs
+		if len(there) == 0 {
+			unless = etcd.Absent(key) // it was taken away meanwhile
+			continue
+		}
+		var standing schedule.Request
+		if err := json.Unmarshal(there[0].Value, &standing); err == nil && !standing.ScanOnly {
+			return nil
+		}
+		unless = etcd.Unchanged(key, there[0].ModRevision)
 	}
-	return nil
 }
 
 // PendingError says that a wait ended before everything was merged.
