@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,13 +32,14 @@ var cannot = map[string]string{
 	"curl --cacert ":                      "of a server on an address of another machine; TestTLSServesAndAsksClientsForACertificateOfTheAuthority has one",
 	"tidemark standalone --root s3://":    "needs a bucket; test/e2e has one",
 	"tidemark ingest flights flights.par": "as standalone: it names the bucket",
-	"tidemark table adopt sales":          "needs a table that another engine has made; internal/merge has some of delta-rs, and partitioned ones",
-	"tidemark ingest sales ":              "as table adopt",
 	"tidemark root unlock ":               "needs a holder that is gone; test/e2e has one",
 }
 
 // onTheDeployment are the pages whose commands of ours run against a whole deployment: runCommandsOfThePages.
 var onTheDeployment = []string{"docs/runbook.md", "docs/operations.md"}
+
+// fenced are the blocks of a page that run.
+var fenced = regexp.MustCompile("(?ms)^```(sh|python)\n(.*?)^```$")
 
 // script is what of a block of shell runs here, and which exceptions were taken.
 func script(page, block string) (lines []string, taken []string) {
@@ -61,8 +63,8 @@ func script(page, block string) (lines []string, taken []string) {
 	return lines, taken
 }
 
-// Every block of shell in the docs runs, from the top of a checkout beside `tidemark dev --demo`, but for the lines that cannot. The
-// quickstart, which starts its own server, has a test of its own.
+// Every block of shell in the docs runs, from the top of a checkout beside `tidemark dev --demo`, but for the lines that cannot, and
+// every block of Python between them. The quickstart, which starts its own server, has a test of its own.
 func TestEveryCommandOfTheDocsRuns(t *testing.T) {
 	slow(t)
 	tool(t, "promtool", "install Prometheus")
@@ -86,6 +88,14 @@ func TestEveryCommandOfTheDocsRuns(t *testing.T) {
 		cmd.Dir, cmd.Env = dir, environment
 		return cmd.CombinedOutput()
 	}
+	python, err := filepath.Abs(checkout(".venv", "bin", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(python); err != nil {
+		t.Fatalf("%v: run `make readers`, as `make test-deploy` does", err)
+	}
+	inPython := func(text string) string { return "'" + python + "' - <<'END OF PYTHON'\n" + text + "\nEND OF PYTHON\n" }
 	server := exec.Command(built(t, "tidemark"), "dev", "--demo", "--demo-rate", "5000", "--listen", listen)
 	server.Dir, server.Env = dir, environment
 	if err := server.Start(); err != nil {
@@ -109,7 +119,13 @@ printf 'day,country,what\n2026-03-01,NO,rain\n' > events.csv
 tidemark table create rain --like events.csv
 tidemark ingest rain events.csv
 tidemark wait rain
-cp tidemark-data/rain/*.parquet events.parquet`)
+cp tidemark-data/rain/*.parquet events.parquet
+` + inPython(`
+import pyarrow as pa, pyarrow.parquet as pq
+from deltalake import write_deltalake
+sales = pa.table({"id": [4, 5], "amount": [1.0, 0.25]})
+pq.write_table(sales, "more-sales.parquet")
+write_deltalake("tidemark-data/sales", sales)`))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, made)
 	}
@@ -117,11 +133,14 @@ cp tidemark-data/rain/*.parquet events.parquet`)
 	before := map[string]string{"docs/tables.md": "tidemark table drop flights --yes\n"}
 	used, ran := map[string]bool{}, 0
 	for _, page := range pages(t) {
-		for _, block := range blocks(read(t, page), "sh") {
-			if page == "docs/quickstart.md" {
-				continue
+		if page == "docs/quickstart.md" {
+			continue
+		}
+		for _, m := range fenced.FindAllStringSubmatch(read(t, page), -1) {
+			lines, taken := strings.Split(strings.TrimSpace(m[2]), "\n"), []string(nil)
+			if m[1] == "sh" {
+				lines, taken = script(page, m[2])
 			}
-			lines, taken := script(page, block)
 			for _, exception := range taken {
 				used[exception] = true
 			}
@@ -130,12 +149,33 @@ cp tidemark-data/rain/*.parquet events.parquet`)
 			}
 			ran += len(lines)
 			began := time.Now()
-			out, err := bash(before[page] + strings.Join(lines, "\n"))
+			text := before[page] + strings.Join(lines, "\n")
+			if m[1] == "python" {
+				text = inPython(strings.Join(lines, "\n"))
+			}
+			out, err := bash(text)
 			delete(before, page)
 			t.Logf("%s: %d lines, %v", page, len(lines), time.Since(began).Round(time.Millisecond))
 			if err != nil {
 				t.Errorf("%s: %v\n%s\n%s", page, err, strings.Join(lines, "\n"), out)
 			}
+		}
+	}
+	// What docs/tables.md adopts is read with what was ingested into it: in a root without a server, and in that of this one.
+	for _, adopted := range []struct {
+		command string
+		rows    []string
+	}{
+		{"tidemark cat sales --root data --fresh", []string{"1,10.0", "2,2.5", "3,7.25", "4,1.0", "5,0.25"}},
+		{"tidemark ingest sales more-sales.parquet && tidemark wait sales && tidemark cat sales", []string{"4,1.0", "4,1.0", "5,0.25", "5,0.25"}},
+	} {
+		out, err := bash(adopted.command + " | sort")
+		if err != nil {
+			t.Errorf("%s: %v\n%s", adopted.command, err, out)
+		}
+		got := slices.DeleteFunc(strings.Fields(string(out)), func(line string) bool { return !strings.Contains(line, ",") || line == "id,amount" })
+		if !slices.Equal(got, adopted.rows) {
+			t.Errorf("%s prints %q, want %q", adopted.command, got, adopted.rows)
 		}
 	}
 	for exception, why := range cannot {
