@@ -106,6 +106,23 @@ func (j *appendJob) run(ctx context.Context) (result, error) {
 	return result{taken: j.take, adds: adds}, nil
 }
 
+const (
+	// readAtOnceMax is how many small generations are read side by side.
+	readAtOnceMax = 8
+	// readAheadShare is the part of a job's budget that they may take.
+	readAheadShare = 16
+)
+
+// readAtOnce is how many generations are read side by side: one per lane, which keeps the cores busy, and more where they are
+// so small that their time is mostly that of the store's answer.
+func (j *appendJob) readAtOnce(origins []origin) int {
+	largest := int64(1)
+	for _, o := range origins {
+		largest = max(largest, o.generation.Bytes*(1+decodedRatio))
+	}
+	return max(j.Lanes, int(min(j.share/readAheadShare/largest, readAtOnceMax)))
+}
+
 // output is where the rows of an append job go.
 type output interface {
 	// add appends a portion, which stays the caller's.
@@ -120,7 +137,7 @@ type output interface {
 // rows may be in the open file already; the rest is only read, so that one pass finds everything that has to be left
 // out of the next.
 func (j *appendJob) pack(ctx context.Context, out output, sources []source[portion], origins []origin) error {
-	feed := startAhead(ctx, sources, j.Lanes, portion.release)
+	feed := startAhead(ctx, sources, j.readAtOnce(origins), portion.release)
 	defer feed.stop()
 	var found stops
 	for i := 0; feed.nextSource(); i++ {
