@@ -36,6 +36,8 @@ type execution struct {
 	started time.Duration      // monotonic
 	trace   *tracing.Execution // nil if nothing is traced
 
+	demandRevision int64 // at which demand was read; 0 = it was not
+
 	mu   sync.Mutex // guards the following
 	now  merge.Progress
 	seq  int64
@@ -104,6 +106,7 @@ func (e *Executor) run(ctx context.Context, x *execution) merge.Outcome {
 	did.failure = failureOf(x.turn.Grant, err)
 	records, err := outcomes(x.unit.Kind, x.turn.Turns, schedule.Run{
 		Execution: x.turn.Execution, Executor: e.config.ID, Incarnation: did.merge.Incarnation, EndedMS: e.deps.Clock.Now().UnixMilli(),
+		DemandRevision: x.demandRevision,
 	}, did, previous)
 	if err != nil {
 		log.Error("the outcome cannot be recorded", "error", err)
@@ -180,7 +183,8 @@ func (e *Executor) maintenance(x *execution) maintain.Deps {
 
 // merge merges the shards of the claimed groups that have something pending and are not in backoff.
 func (e *Executor) merge(ctx context.Context, x *execution, previous map[int]*schedule.Outcome) (merge.Outcome, error) {
-	shards, err := e.pendingShards(ctx, x.turn, previous)
+	shards, revision, err := e.pendingShards(ctx, x.turn, previous)
+	x.demandRevision = revision
 	if err != nil || len(shards) == 0 {
 		return merge.Outcome{Table: x.turn.Table}, err
 	}
@@ -214,11 +218,11 @@ func (e *Executor) compact(ctx context.Context, x *execution) (result, error) {
 }
 
 // pendingShards lists the shards of the claimed groups which demand says have, or may have, something pending. It is a
-// hint of where to look: what is merged is read from storage.
-func (e *Executor) pendingShards(ctx context.Context, turn ownership.Turn, previous map[int]*schedule.Outcome) ([]string, error) {
+// hint of where to look: what is merged is read from storage. It also returns the revision that demand was read at.
+func (e *Executor) pendingShards(ctx context.Context, turn ownership.Turn, previous map[int]*schedule.Outcome) ([]string, int64, error) {
 	nowMS := e.deps.Clock.Now().UnixMilli()
 	var shards []string
-	records, err := e.demandOf(ctx, turn.Table)
+	records, revision, err := e.demandOf(ctx, turn.Table)
 	for shard, record := range records {
 		group := etcd.GroupOf(shard)
 		if !turn.Turns.Has(group) {
@@ -238,7 +242,7 @@ func (e *Executor) pendingShards(ctx context.Context, turn ownership.Turn, previ
 		}
 		shards = append(shards, shard)
 	}
-	return shards, err
+	return shards, revision, err
 }
 
 // failureOf is what an outcome record says of an execution's error; nil for none.

@@ -213,6 +213,10 @@ func TestADueUnitIsMergedReleasedAndThenPublished(t *testing.T) {
 	if outcome.Result != schedule.ResultMerged || outcome.Executor != "one" || outcome.More {
 		t.Errorf("outcome of a's group: %+v", outcome)
 	}
+	record, err := r.client.Get(t.Context(), r.keys.Outcome("orders", etcd.GroupOf("a")))
+	if err != nil || outcome.DemandRevision == 0 || outcome.DemandRevision >= record.Kvs[0].ModRevision {
+		t.Errorf("demand was read at revision %d, and released at %d, %v", outcome.DemandRevision, record.Kvs[0].ModRevision, err)
+	}
 }
 
 func (r *rig) outcome(name string, turn int) schedule.Outcome {

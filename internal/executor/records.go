@@ -36,11 +36,11 @@ func (e *Executor) previousOutcomes(ctx context.Context, turn ownership.Turn) (m
 }
 
 // demandOf reads the demand records of a table. A record that cannot be read says nothing about its shard, which is then
-// looked at in storage.
-func (e *Executor) demandOf(ctx context.Context, table string) (map[string]demand.Record, error) {
+// looked at in storage. It also returns the revision that they were read at.
+func (e *Executor) demandOf(ctx context.Context, table string) (map[string]demand.Record, int64, error) {
 	records := map[string]demand.Record{}
 	prefix := e.deps.Keys.DemandOfTable(etcd.SlotOf(table, e.slots), table)
-	_, err := etcd.ReadPages(ctx, e.deps.Client, prefix, func(page []*mvccpb.KeyValue) error {
+	at, err := etcd.ReadPages(ctx, e.deps.Client, prefix, func(page []*mvccpb.KeyValue) error {
 		for _, kv := range page {
 			_, _, shard, err := e.deps.Keys.ParseDemand(string(kv.Key))
 			if err != nil {
@@ -55,7 +55,7 @@ func (e *Executor) demandOf(ctx context.Context, table string) (map[string]deman
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the demand of table %s: %w", table, err)
+		return nil, 0, fmt.Errorf("reading the demand of table %s: %w", table, err)
 	}
-	return records, nil
+	return records, at.Revision, nil
 }

@@ -22,6 +22,7 @@ type groupState struct {
 	until   int64
 	blocked int64 // the group's own backoff; 0 = none
 	held    int64 // it was released and waits for a change until then; 0 = does not
+	news    int64 // the same, for shards whose demand the execution had not seen
 	failing bool  // it has shards with failures, so shards must be looked up
 }
 
@@ -86,6 +87,9 @@ func (a *assessment) judgeGroups(in *Input) {
 		}
 		if held := t.Last.heldUntil(t.SeenMS); in.NowMS < held {
 			g.held = held
+			if news := min(held, t.SeenMS+publishGrace.Milliseconds()); in.NowMS < news {
+				g.news = news
+			}
 		}
 	}
 	a.running = len(executions)
@@ -115,8 +119,13 @@ func (a *assessment) judge(in *Input, s *Shard) (Code, int64) {
 		return CodeRunning, 0
 	case g.blocked != 0:
 		return CodeGroupWait, g.blocked
-	case g.held != 0 && !failed && s.Revision <= t.Revision:
-		return CodeReleased, g.held
+	}
+	held := g.held
+	if held != 0 && !t.Last.saw(s.Revision) {
+		held = g.news
+	}
+	if held != 0 && !failed && s.Revision <= t.Revision {
+		return CodeReleased, held
 	}
 	return "", 0
 }

@@ -28,8 +28,12 @@ const (
 )
 
 // After a release a group waits for its demand to change, or for this long; doubled by every execution in a row that
-// found nothing to do, up to the longest backoff.
-const requeueDelay = 30 * time.Second
+// found nothing to do, up to the longest backoff. A shard whose demand changed while the execution was under way waits for
+// the mark that the execution may be about to publish, and no longer: what changed may have come too late for it.
+const (
+	requeueDelay = 30 * time.Second
+	publishGrace = 2 * time.Second
+)
 
 // FailureClass decides what is done about a failure. It is decided by an error's type, never by its text.
 type FailureClass string
@@ -96,20 +100,23 @@ const (
 // processes, so a restart resets no budget. All times in it are one executor's clock; they are used as distances from
 // EndedMS only.
 type Outcome struct {
-	V           int                `json:"v"`
-	Execution   string             `json:"execution"`
-	Executor    string             `json:"executor,omitempty"`
-	Incarnation int64              `json:"incarnation,omitempty"`
-	Kind        Kind               `json:"kind"`
-	Result      Result             `json:"result"`
-	EndedMS     int64              `json:"ended_ms"`
-	More        bool               `json:"more,omitempty"`        // it left something of this group that could be merged at once
-	LogVersion  int64              `json:"log_version,omitempty"` // newest version of the table's log it committed, or checkpointed; 0 = says nothing
-	Nothing     int                `json:"nothing,omitempty"`     // executions in a row that found nothing to do
-	Failure     *Failure           `json:"failure,omitempty"`     // of the whole group
-	Shards      map[string]Failure `json:"shards,omitempty"`      // of single shards
-	Upkeep      map[Kind]Failure   `json:"upkeep,omitempty"`      // of the log: what each kind of maintenance fails with
-	Skips       []Skip             `json:"skips,omitempty"`       // generations that a person left out, the latest ones
+	V           int    `json:"v"`
+	Execution   string `json:"execution"`
+	Executor    string `json:"executor,omitempty"`
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Kind        Kind   `json:"kind"`
+	Result      Result `json:"result"`
+	EndedMS     int64  `json:"ended_ms"`
+	More        bool   `json:"more,omitempty"`        // it left something of this group that could be merged at once
+	LogVersion  int64  `json:"log_version,omitempty"` // newest version of the table's log it committed, or checkpointed; 0 = says nothing
+	Nothing     int    `json:"nothing,omitempty"`     // executions in a row that found nothing to do
+	// DemandRevision is etcd's revision at which the execution had read demand, before it read storage: what demand said
+	// then, the execution has seen. 0 = not told; demand is then taken for seen up to the release.
+	DemandRevision int64              `json:"demand_revision,omitempty"`
+	Failure        *Failure           `json:"failure,omitempty"` // of the whole group
+	Shards         map[string]Failure `json:"shards,omitempty"`  // of single shards
+	Upkeep         map[Kind]Failure   `json:"upkeep,omitempty"`  // of the log: what each kind of maintenance fails with
+	Skips          []Skip             `json:"skips,omitempty"`   // generations that a person left out, the latest ones
 }
 
 // Skip is a generation that a person left out of the table. The Delta commit that did it says the same for ever.
@@ -145,7 +152,9 @@ type Run struct {
 	Merged      []ShardMark    // shards of this group whose merged mark is now Gen
 	Did         bool           // something was done: a commit for this group, or maintenance
 	Failures    []ShardFailure // shards of this group that failed
-	Failure     *Failure       // the whole group failed
+	// DemandRevision is as in Outcome.
+	DemandRevision int64
+	Failure        *Failure // the whole group failed
 }
 
 // Next is the outcome record after a run. prev is the record before it, nil when there is none; an older incarnation's
@@ -157,7 +166,8 @@ func Next(prev *Outcome, run Run) Outcome {
 	next := Outcome{
 		V: 1, Execution: run.Execution, Executor: run.Executor, Incarnation: max(run.Incarnation, prev.Incarnation),
 		Kind: run.Kind, Result: resultOf(run), EndedMS: run.EndedMS, More: run.More, LogVersion: run.LogVersion,
-		Skips: prev.Skips,
+		DemandRevision: run.DemandRevision,
+		Skips:          prev.Skips,
 	}
 	if next.Result == ResultNothing {
 		next.Nothing = prev.Nothing + 1
@@ -399,4 +409,9 @@ func (o *Outcome) heldUntil(seenMS int64) int64 {
 		return 0 // there is something to do, or the group's backoff says when
 	}
 	return seenMS + doubled(requeueDelay, o.Nothing).Milliseconds()
+}
+
+// saw says whether the execution had seen a demand record of a revision.
+func (o *Outcome) saw(revision int64) bool {
+	return o.DemandRevision == 0 || revision <= o.DemandRevision
 }

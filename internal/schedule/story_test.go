@@ -213,6 +213,11 @@ func (w *world) release(execution string, args map[string]string, more bool) str
 	for i, turn := range w.turns(u) {
 		run := Run{Execution: execution, Executor: "x1", Incarnation: 1, Kind: u.Kind, EndedMS: w.now, More: more,
 			Did: args["failed"] == "" && args["nothing"] == ""}
+		for _, s := range w.tables[u.Table].Shards {
+			if s.Name == args["unseen"] { // its demand has changed since the execution read it
+				run.DemandRevision = s.Revision - 1
+			}
+		}
 		switch shard := args["shard"]; {
 		case args["failed"] == "":
 		case shard == "":
