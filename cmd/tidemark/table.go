@@ -88,7 +88,8 @@ type tableAdopt struct {
 // Help says more than one line about the command.
 func (c *tableAdopt) Help() string {
 	return `One commit adds Tidemark's settings to the table's properties. Its files, columns and id stay as they are, and other engines
-go on reading and writing it; Tidemark is one more writer. A table that needs what Tidemark does not implement (column
+go on reading and writing it; Tidemark is one more writer. It leaves compaction to them (policy compact_files=0), because
+two engines that compact one table can double its rows. A table that needs what Tidemark does not implement (column
 mapping, deletion vectors, identity columns, ...) is refused by the name of what it needs.`
 }
 
@@ -102,6 +103,9 @@ func (c *tableAdopt) Run(ctx context.Context, streams process.Streams) error {
 		return err
 	}
 	fmt.Fprintf(streams.Out, "adopted %s as an append table with %d columns and %s files\n", t.Name, len(t.Schema.Fields()), countText(t.Snapshot.FileCount()))
+	if t.Policy["compact_files"] == "0" {
+		fmt.Fprintf(streams.Out, "Tidemark does not compact it; if no other engine does: tidemark policy set %s compact_files=32\n", t.Name)
+	}
 	return nil
 }
 

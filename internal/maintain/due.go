@@ -27,8 +27,8 @@ type State struct {
 	Untrimmed, UntrimmedMost uint64
 	// SinceCleanup is the time since the last cleanup ended; negative is unknown and counts as too long.
 	SinceCleanup time.Duration
-	// Compaction is what joining small base files would amount to, and CompactFiles how many saved files make it due, at
-	// least 1.
+	// Compaction is what joining small base files would amount to, and CompactFiles how many saved files make it due; 0 is
+	// never.
 	Compaction   compaction.Backlog
 	CompactFiles int64
 }
@@ -83,7 +83,10 @@ func (s State) cleanup() Need {
 // compaction: files that would be saved, against the policy.
 func (s State) compaction() Need {
 	b := s.Compaction
-	score := float64(b.Saved()) / float64(max(s.CompactFiles, 1))
+	if s.CompactFiles <= 0 {
+		return Need{Note: "the policy says never"}
+	}
+	score := float64(b.Saved()) / float64(s.CompactFiles)
 	return Need{
 		Due: score >= 1, Score: score,
 		Note: fmt.Sprintf("%d small files of %d bytes would become %d", b.Files, b.Bytes, b.Bins),

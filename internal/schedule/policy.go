@@ -32,7 +32,7 @@ type Policy struct {
 	MaxParallelism       int64         // executions that may merge one table at once, 1 to 16
 	UnitBytes            int64         // pending bytes for which one more unit is worth while
 	UnitGenerations      int64         // pending generations for which one is
-	CompactFiles         int64         // base files fewer for which a compaction is worth while
+	CompactFiles         int64         // base files fewer for which a compaction is worth while; 0 is never
 }
 
 // DefaultPolicy is what holds where neither the table nor the cluster says otherwise.
@@ -111,7 +111,7 @@ var fields = []field{
 		func(p *Policy) *int64 { return &p.UnitBytes }},
 	{"unit_generations", counted, 1, 1 << 20, "pending generations per unit when a backlog is cut",
 		func(p *Policy) *int64 { return &p.UnitGenerations }},
-	{"compact_files", counted, 1, 1 << 20, "small base files that compaction would save which make it worth while",
+	{"compact_files", counted, 0, 1 << 20, "small base files that compaction would save which make it worth while; 0 never compacts",
 		func(p *Policy) *int64 { return &p.CompactFiles }},
 }
 

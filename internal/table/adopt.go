@@ -47,6 +47,9 @@ func Adopt(ctx context.Context, s objstore.Store, name string, properties map[st
 		if m.Configuration == nil {
 			m.Configuration = map[string]string{}
 		}
+		if _, set := m.Configuration[compactFiles]; !set {
+			m.Configuration[compactFiles] = "0"
+		}
 		maps.Copy(m.Configuration, properties)
 		maps.Copy(m.Configuration, settings.properties(m.ID))
 		res, err := log.Commit(ctx, deltalog.Intent{
@@ -66,6 +69,11 @@ func Adopt(ctx context.Context, s objstore.Store, name string, properties map[st
 	}
 	return nil, fmt.Errorf("table %s: not adopted: others keep changing its description; try again", name)
 }
+
+// compactFiles is the policy of compaction. Two engines must not compact one table: delta-rs 1.6.6 does not notice that files
+// which it joins have just been joined by another, and then their rows are there twice. A table that is adopted has another
+// engine, so Tidemark compacts it only when it is told to.
+const compactFiles = deltalog.PropertyPolicy + "compact_files"
 
 // adoptable says why a table cannot be adopted; nil if it can.
 func adoptable(name string, snapshot *deltalog.Snapshot) error {

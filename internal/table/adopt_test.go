@@ -134,7 +134,7 @@ func TestAdoptingAddsSettingsAndChangesNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Mode != Append || got.Incarnation != 1 || got.ID != before.Metadata.ID || got.Policy["max_wait"] != "5s" || got.Snapshot.Version != 1 || got.Mergeable() != nil {
+	if got.Mode != Append || got.Incarnation != 1 || got.ID != before.Metadata.ID || got.Policy["max_wait"] != "5s" || got.Policy["compact_files"] != "0" || got.Snapshot.Version != 1 || got.Mergeable() != nil {
 		t.Errorf("adopted as %+v at version %d, %v", got.Settings, got.Snapshot.Version, got.Mergeable())
 	}
 	now := got.Snapshot.Metadata
