@@ -98,14 +98,14 @@ func (e *Executor) watch(ctx context.Context, x *execution, cancel context.Cance
 func (e *Executor) run(ctx context.Context, x *execution) merge.Outcome {
 	log := e.deps.Log.With("table", x.turn.Table, "turns", x.turn.Turns.String(), "kind", x.unit.Kind, "execution", x.turn.Execution)
 	log.Debug("claimed")
-	previous, err := e.previousOutcomes(ctx, x.turn)
+	previous, err := e.previousOutcomes(ctx, x.turn, x.unit.Incarnation)
 	var did result
 	if err == nil {
 		did, err = e.work(ctx, x, previous)
 	}
 	did.failure = failureOf(x.turn.Grant, err)
 	records, err := outcomes(x.unit.Kind, x.turn.Turns, schedule.Run{
-		Execution: x.turn.Execution, Executor: e.config.ID, Incarnation: did.merge.Incarnation, EndedMS: e.deps.Clock.Now().UnixMilli(),
+		Execution: x.turn.Execution, Executor: e.config.ID, Incarnation: max(did.merge.Incarnation, x.unit.Incarnation), EndedMS: e.deps.Clock.Now().UnixMilli(),
 		DemandRevision: x.demandRevision,
 	}, did, previous)
 	if err != nil {

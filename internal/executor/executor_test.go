@@ -117,7 +117,13 @@ func (r *rig) seal(name, shard string, generations int) {
 // queue puts a due unit into the ready queue.
 func (r *rig) queue(class int, order, name string, kind schedule.Kind, turns etcd.TurnSet) {
 	r.t.Helper()
-	unit := schedule.Unit{ID: "unit-" + name, Kind: kind, Table: name, Class: schedule.Class(class), Order: order}
+	r.queueOf(1, class, order, name, kind, turns)
+}
+
+// queueOf queues a unit of one of the table's lives.
+func (r *rig) queueOf(incarnation int64, class int, order, name string, kind schedule.Kind, turns etcd.TurnSet) {
+	r.t.Helper()
+	unit := schedule.Unit{ID: "unit-" + name, Kind: kind, Table: name, Incarnation: incarnation, Class: schedule.Class(class), Order: order}
 	var err error
 	if unit.Groups, err = turnset.Parse(turns.String()); err != nil {
 		r.t.Fatal(err)
@@ -216,6 +222,40 @@ func TestADueUnitIsMergedReleasedAndThenPublished(t *testing.T) {
 	record, err := r.client.Get(t.Context(), r.keys.Outcome("orders", etcd.GroupOf("a")))
 	if err != nil || outcome.DemandRevision == 0 || outcome.DemandRevision >= record.Kvs[0].ModRevision {
 		t.Errorf("demand was read at revision %d, and released at %d, %v", outcome.DemandRevision, record.Kvs[0].ModRevision, err)
+	}
+}
+
+// What failed in a former life of a table is not what is pending in this one. The simulator found an owner, which knew that,
+// and executors, which did not: the one queued, the others found nothing to do, again and again.
+func TestAFailureOfAFormerLifeHoldsNothingBack(t *testing.T) {
+	r := newRig(t)
+	r.create("orders")
+	r.seal("orders", "a", 3)
+	group := etcd.GroupOf("a")
+	failed := schedule.Next(nil, schedule.Run{
+		Execution: "of old", Incarnation: 1, Kind: schedule.KindMerge, EndedMS: r.clock.Now().UnixMilli(),
+		Failures: []schedule.ShardFailure{{Shard: "a", Failure: schedule.Failure{Code: "schema_clash", Class: schedule.Data, Generation: 3}}},
+	})
+	body, err := failed.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.put(r.keys.Outcome("orders", group), json.RawMessage(body))
+	r.queueOf(2, 1, "0", "orders", schedule.KindMerge, etcd.AllGroups)
+
+	drain := r.run(r.executor("one"))
+	r.awaitMerged("orders", "a", 3)
+	drain()
+	if o := r.outcome("orders", group); len(o.Shards) != 0 || o.Incarnation != 2 {
+		t.Errorf("%+v", o)
+	}
+	// What is done for the log, whose executions learn of no life, is of this life too.
+	r.queueOf(2, 2, "0", "orders", schedule.KindCheckpoint, etcd.LogOnly)
+	drain = r.run(r.executor("two"))
+	r.await(r.keys.Outcome("orders", etcd.LogTurn), "the checkpoint", func(value []byte) bool { return len(value) > 0 })
+	drain()
+	if o := r.outcome("orders", etcd.LogTurn); o.Incarnation != 2 {
+		t.Errorf("%+v", o)
 	}
 }
 

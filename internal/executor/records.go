@@ -13,8 +13,9 @@ import (
 )
 
 // previousOutcomes reads the outcome records of the claimed turns, by turn. A record that cannot be read is as if it were
-// not there: it is only a memory of failures.
-func (e *Executor) previousOutcomes(ctx context.Context, turn ownership.Turn) (map[int]*schedule.Outcome, error) {
+// not there: it is only a memory of failures. So is one of a former life of the table, which its owner does not heed either: a
+// shard that failed then is not the one of the same name that is pending now.
+func (e *Executor) previousOutcomes(ctx context.Context, turn ownership.Turn, incarnation int64) (map[int]*schedule.Outcome, error) {
 	previous := map[int]*schedule.Outcome{}
 	prefix := e.deps.Keys.OutcomesOfTable(turn.Table)
 	_, err := etcd.ReadPages(ctx, e.deps.Client, prefix, func(page []*mvccpb.KeyValue) error {
@@ -23,7 +24,7 @@ func (e *Executor) previousOutcomes(ctx context.Context, turn ownership.Turn) (m
 			if err != nil || !turn.Turns.Has(n) {
 				continue
 			}
-			if o, err := schedule.ParseOutcome(kv.Value); err == nil {
+			if o, err := schedule.ParseOutcome(kv.Value); err == nil && !o.Former(incarnation) {
 				previous[n] = &o
 			}
 		}

@@ -147,7 +147,7 @@ func (e *entry) noteReport(r scan.Report) {
 // input is the table as the scheduler sees it.
 func (e *entry) input(nowMS int64) schedule.Input {
 	in := schedule.Input{
-		NowMS: nowMS, Table: e.name, TableID: e.record.TableID, Policy: e.policy, Paused: e.record.Paused() || e.halted != nil,
+		NowMS: nowMS, Table: e.name, TableID: e.record.TableID, Incarnation: e.record.Incarnation, Policy: e.policy, Paused: e.record.Paused() || e.halted != nil,
 		Upsert: e.record.Mode == string(table.Upsert), Shards: e.shards, MergesInRow: e.mergesInRow, Due: e.due(nowMS), DueMS: e.factsMS,
 	}
 	for i := range in.Groups {
@@ -166,7 +166,7 @@ func (e *entry) input(nowMS int64) schedule.Input {
 // turn is one group's turn, or the log's. What executions of a former life left says nothing.
 func (e *entry) turn(n int, nowMS int64) schedule.Turn {
 	o := e.outcomes[n]
-	if o.record != nil && o.record.Incarnation < e.record.Incarnation && o.record.Incarnation != 0 {
+	if o.record != nil && o.record.Former(e.record.Incarnation) {
 		o = outcome{}
 	}
 	return schedule.Turn{

@@ -83,7 +83,7 @@ func (p *Plan) planLog(in *Input, mergeReason Code) (yields bool) {
 	due := mostDue(open)
 	score := due.Score
 	unit := Unit{
-		V: 1, Kind: due.Kind, Table: in.Table, TableID: in.TableID, Groups: Log, Class: Maintenance,
+		V: 1, Kind: due.Kind, Table: in.Table, TableID: in.TableID, Incarnation: in.Incarnation, Groups: Log, Class: Maintenance,
 		SinceMS: settled(due.SinceMS, in, Log), Reason: CodeUpkeep, Note: due.Note,
 	}
 	waited := since(unit.SinceMS, in.NowMS)
@@ -169,7 +169,7 @@ func (p *Plan) planMerges(in *Input, a *assessment, reason Code) {
 			}
 		}
 		unit := Unit{
-			V: 1, Kind: KindMerge, Table: in.Table, TableID: in.TableID, Groups: groups, Class: p.Class,
+			V: 1, Kind: KindMerge, Table: in.Table, TableID: in.TableID, Incarnation: in.Incarnation, Groups: groups, Class: p.Class,
 			Score: rounded(p.Score), SinceMS: settled(b.OldestMS, in, groups),
 			Bytes: b.Bytes, Gens: b.Gens, Shards: b.Shards, Upsert: in.Upsert, Reason: reason,
 		}

@@ -6,6 +6,7 @@ type Input struct {
 	NowMS       int64
 	Table       string
 	TableID     string
+	Incarnation int64
 	Policy      Policy
 	Paused      bool
 	Upsert      bool // the table's mode

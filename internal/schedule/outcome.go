@@ -119,6 +119,12 @@ type Outcome struct {
 	Skips          []Skip             `json:"skips,omitempty"`   // generations that a person left out, the latest ones
 }
 
+// Former says that the record was left by an execution of a former life of the table, given the present incarnation, 0 if it
+// is not known.
+func (o *Outcome) Former(incarnation int64) bool {
+	return o.Incarnation != 0 && o.Incarnation < incarnation
+}
+
 // Skip is a generation that a person left out of the table. The Delta commit that did it says the same for ever.
 type Skip struct {
 	Shard      string `json:"shard"`

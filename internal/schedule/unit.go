@@ -29,23 +29,26 @@ const (
 
 // Unit is one piece of schedulable work: the value of a ready key. Class, Order, Table and Groups are its key.
 type Unit struct {
-	V       int     `json:"v"`
-	ID      string  `json:"id"`
-	Kind    Kind    `json:"kind"`
-	Table   string  `json:"table"`
-	TableID string  `json:"table_id,omitempty"`
-	Groups  Groups  `json:"groups"`
-	Class   Class   `json:"class"`
-	Order   string  `json:"order"`
-	Score   float64 `json:"score"`
-	SinceMS int64   `json:"since_ms"` // when its oldest part began to wait
-	Bytes   int64   `json:"bytes"`    // pending when it was queued
-	Gens    uint64  `json:"gens"`
-	Shards  int     `json:"shards"`
-	Upsert  bool    `json:"upsert,omitempty"` // of an upsert table, whose merges take more memory
-	Reason  Code    `json:"reason"`           // why it is due
-	By      string  `json:"by,omitempty"`     // who asked, for a manual request
-	Note    string  `json:"note,omitempty"`   // what a maintenance unit found to do
+	V       int    `json:"v"`
+	ID      string `json:"id"`
+	Kind    Kind   `json:"kind"`
+	Table   string `json:"table"`
+	TableID string `json:"table_id,omitempty"`
+	// Incarnation is the table's life that the owner knows, from 1. What executions of former lives left behind says nothing
+	// of it.
+	Incarnation int64   `json:"incarnation,omitempty"`
+	Groups      Groups  `json:"groups"`
+	Class       Class   `json:"class"`
+	Order       string  `json:"order"`
+	Score       float64 `json:"score"`
+	SinceMS     int64   `json:"since_ms"` // when its oldest part began to wait
+	Bytes       int64   `json:"bytes"`    // pending when it was queued
+	Gens        uint64  `json:"gens"`
+	Shards      int     `json:"shards"`
+	Upsert      bool    `json:"upsert,omitempty"` // of an upsert table, whose merges take more memory
+	Reason      Code    `json:"reason"`           // why it is due
+	By          string  `json:"by,omitempty"`     // who asked, for a manual request
+	Note        string  `json:"note,omitempty"`   // what a maintenance unit found to do
 }
 
 // Marshal is the unit's JSON.
