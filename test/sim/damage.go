@@ -177,6 +177,9 @@ func (s *sim) unnoticed() string {
 		if d.kind != "generation" || t.dropped || t.marks[d.shard]+1 != d.generation || !strings.Contains(key, t.id) {
 			continue
 		}
+		if s.stuck(t, d.shard) {
+			continue // it clashed before it was damaged, and is not looked at again that soon
+		}
 		others := 0
 		for _, o := range s.repairs.damages {
 			if o.table == d.table && o != d && (o.shard == "" || o.shard == d.shard) {
