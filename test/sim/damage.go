@@ -226,11 +226,15 @@ func (s *sim) planRepairs() {
 	}
 }
 
-// restoreRecords puts back what whole tables, and the claims and ends of shards, wait for.
+// restoreRecords puts back what whole tables, and the claims and ends of shards, wait for, and has the operator say so: what
+// has failed for the damage would wait for its backoff.
 func (s *sim) restoreRecords() {
+	s.repairs.mu.Lock()
+	defer s.repairs.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.repairs.damages)) {
-		if kind := s.repairs.damages[key].kind; kind == "log" || kind == "manifest" {
+		if d := s.repairs.damages[key]; d.kind == "log" || d.kind == "manifest" {
 			s.restore(key)
+			s.repairs.todo = append(s.repairs.todo, repair{table: d.table})
 		}
 	}
 }
