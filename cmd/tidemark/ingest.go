@@ -77,10 +77,10 @@ func (c *ingestCommand) Run(ctx context.Context, streams process.Streams, signal
 	bar.end()
 	err = errors.Join(err, source.Close())
 	if err != nil {
-		return fmt.Errorf("after %s rows in %s generations, which are sealed and stay: %w", countText(report.Rows), countText(report.Generations), err)
+		return fmt.Errorf("after %s in %s, sealed and there to stay: %w", countedText(report.Rows, "row"), countedText(report.Generations, "generation"), err)
 	}
-	fmt.Fprintf(streams.Out, "sealed %s rows in %s generations on %d shards of %s in %s\n",
-		countText(report.Rows), countText(report.Generations), len(report.Shards), c.Name, waitText(p.clock.Mono()-began))
+	fmt.Fprintf(streams.Out, "sealed %s in %s on %s of %s in %s\n",
+		countedText(report.Rows, "row"), countedText(report.Generations, "generation"), countedText(len(report.Shards), "shard"), c.Name, waitText(p.clock.Mono()-began))
 	if report.Unpublished != nil {
 		fmt.Fprintf(streams.Err, "tidemark: the cluster was not told and finds the rows by its next scan: %v\n", report.Unpublished)
 	}

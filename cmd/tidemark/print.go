@@ -62,6 +62,14 @@ func countText[N int | int64 | uint64](n N) string {
 	return b.String()
 }
 
+// countedText writes a count with what is counted, in the singular or the plural.
+func countedText[N int | int64 | uint64](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return countText(n) + " " + one + "s"
+}
+
 // waitText writes how long something has waited.
 func waitText(d time.Duration) string {
 	switch {

@@ -102,7 +102,7 @@ func (c *tableAdopt) Run(ctx context.Context, streams process.Streams) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(streams.Out, "adopted %s as an append table with %d columns and %s files\n", t.Name, len(t.Schema.Fields()), countText(t.Snapshot.FileCount()))
+	fmt.Fprintf(streams.Out, "adopted %s as an append table with %s and %s\n", t.Name, countedText(len(t.Schema.Fields()), "column"), countedText(t.Snapshot.FileCount(), "file"))
 	if t.Policy["compact_files"] == "0" {
 		fmt.Fprintf(streams.Out, "Tidemark does not compact it; if no other engine does: tidemark policy set %s compact_files=32\n", t.Name)
 	}
@@ -239,7 +239,7 @@ func (c *tableShow) Run(ctx context.Context, streams process.Streams) error {
 	if c.JSON {
 		return printJSON(streams.Out, shown)
 	}
-	fmt.Fprintf(streams.Out, "%s: %s table, version %d, %s files, %s\n", shown.Table, shown.Mode, shown.Version, countText(shown.Files), bytesText(shown.Bytes))
+	fmt.Fprintf(streams.Out, "%s: %s table, version %d, %s, %s\n", shown.Table, shown.Mode, shown.Version, countedText(shown.Files, "file"), bytesText(shown.Bytes))
 	if t.Mode == table.Upsert {
 		fmt.Fprintf(streams.Out, "key %s, sequence %s, %d buckets\n", listText(t.Key), orDash(t.Sequence), t.Buckets)
 	}
@@ -332,7 +332,7 @@ func (c *tableDrop) dryRun(ctx context.Context, p *place, streams process.Stream
 	case err != nil:
 		return err
 	default:
-		fmt.Fprintf(streams.Out, "dry run, nothing was changed: table %s with %s files, %s, would be dropped\n", c.Name, countText(t.Snapshot.FileCount()), bytesText(t.Snapshot.Bytes()))
+		fmt.Fprintf(streams.Out, "dry run, nothing was changed: table %s with %s, %s, would be dropped\n", c.Name, countedText(t.Snapshot.FileCount(), "file"), bytesText(t.Snapshot.Bytes()))
 		return nil // nothing of it could be purged yet
 	}
 	if !c.Purge {
