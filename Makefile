@@ -80,8 +80,8 @@ sim-mutants: ## Print the first seed, of SEEDS (2000), that catches each deliber
 specs: ## Check the models of specs/ with spin: every verdict of specs/expectations (3 min)
 	specs/check
 
-fuzz: ## Fuzz every parser of outside bytes in turn, each for FUZZTIME (30s)
-	FUZZTIME=$(or $(FUZZTIME),30s) test/fuzz/run
+fuzz: ## Fuzz every parser of outside bytes, each for FUZZTIME (30s), FUZZJOBS (1) at a time
+	FUZZTIME=$(or $(FUZZTIME),30s) FUZZJOBS=$(or $(FUZZJOBS),1) test/fuzz/run
 
 bench: build readers ## Measure merges: speed as ratios to DuckDB, delta-rs and plain copies, and memory (CASES=pack-wide,small for some)
 	$(GO) run ./bench --only "$(CASES)"
