@@ -84,6 +84,7 @@ func (d *Decoder) Next(mem memory.Allocator, n int) (arrow.Array, error) {
 		o.values = columns.NewBuffer(mem, n*d.width)
 	} else {
 		o.offsets, o.values = columns.NewBuffer(mem, (n+1)*arrow.Int32SizeBytes), memory.NewResizableBuffer(mem)
+		arrow.Int32Traits.CastFromBytes(o.offsets.Bytes())[0] = 0
 	}
 	for o.at < n {
 		if err := d.some(o); err != nil {

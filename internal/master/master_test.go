@@ -289,6 +289,36 @@ func TestARequestIsNotServedBeforeWhatItsScanFoundIsKnown(t *testing.T) {
 	r.ready("orders", 2)
 }
 
+// What was served is the request that the plan knew, not the one that has come meanwhile.
+func TestARequestThatIsMadeAgainWhileItIsTakenAwayStays(t *testing.T) {
+	r := newRig(t)
+	r.create("t", nil)
+	m, _ := r.run(r.config("a"))
+	slot := etcd.SlotOf("t", testSlots)
+	r.until("the table's record", func(keys map[string]string) bool { return keys[r.keys.Table(slot, "t")] != "" })
+	m.mu.Lock()
+	e := m.book.tables["t"]
+	e.busy = true // the planner leaves it alone
+	m.mu.Unlock()
+	var asked [2]int64
+	for i := range asked {
+		put, err := r.client.Put(t.Context(), r.keys.Requests(slot, "t"), `{"v":1}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked[i] = put.Header.Revision
+	}
+	for i, revision := range asked {
+		if err := m.dropRequest(t.Context(), e, m.ownedSlots()[slot], revision); err != nil {
+			t.Fatal(err)
+		}
+		left, err := r.client.Get(t.Context(), r.keys.Requests(slot, "t"))
+		if err != nil || int(left.Count) != 1-i {
+			t.Errorf("after request %d was served %d are left, %v", i, left.Count, err)
+		}
+	}
+}
+
 func TestPausingATableEmptiesItsQueue(t *testing.T) {
 	r := newRig(t)
 	tbl := r.create("t", map[string]string{"tidemark.state": "paused"})

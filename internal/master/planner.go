@@ -157,19 +157,22 @@ func (m *Master) decide(ctx context.Context, e *entry, token ownership.SlotToken
 		plan = schedule.Decide(e.input(nowMS))
 	}
 	change := schedule.Diff(e.units(), plan.Units)
-	served := e.request != nil && e.request.revision <= e.answered && len(e.untold) == 0 && (plan.Served || e.request.ScanOnly)
+	var served int64 // revision of a request that has been
+	if r := e.request; r != nil && r.revision <= e.answered && len(e.untold) == 0 && (plan.Served || r.ScanOnly) {
+		served = r.revision
+	}
 	if plan.ScanSoon || e.record == nil && (e.wanted || len(e.shards) > 0) {
 		m.scanSoon(e)
 	} else {
 		e.hurries = 0
 	}
-	if (!change.Empty() || served) && !writers.TryGo(func() error {
+	if (!change.Empty() || served != 0) && !writers.TryGo(func() error {
 		m.carryOut(ctx, e, token, change, served)
 		return nil
 	}) {
 		return false
 	}
-	e.plan, e.planned, e.busy = plan, true, !change.Empty() || served
+	e.plan, e.planned, e.busy = plan, true, !change.Empty() || served != 0
 	return true
 }
 
@@ -185,7 +188,7 @@ func (e *entry) units() []schedule.Unit {
 
 // carryOut runs a table's transactions and notes their effect, so that the next decision does not wait for the watch to
 // tell what we did ourselves.
-func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotToken, change schedule.Change, served bool) {
+func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotToken, change schedule.Change, served int64) {
 	running := ctx
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -195,8 +198,8 @@ func (m *Master) carryOut(ctx context.Context, e *entry, token ownership.SlotTok
 	if !change.Empty() {
 		put, revision, err = m.queue.Apply(ctx, m.fence(token), change)
 	}
-	if err == nil && served {
-		err = m.dropRequest(ctx, e, token)
+	if err == nil && served != 0 {
+		err = m.dropRequest(ctx, e, token, served)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,17 +250,8 @@ func (m *Master) complain(e *entry, err error) {
 	m.complainAt, m.unsaid = now+complainEvery, 0
 }
 
-// dropRequest deletes a manual request that has been served, unless somebody has asked again.
-func (m *Master) dropRequest(ctx context.Context, e *entry, token ownership.SlotToken) error {
-	m.mu.Lock()
-	var revision int64
-	if e.request != nil {
-		revision = e.request.revision
-	}
-	m.mu.Unlock()
-	if revision == 0 {
-		return nil
-	}
+// dropRequest deletes the manual request of a revision, which has been served, unless somebody has asked again.
+func (m *Master) dropRequest(ctx context.Context, e *entry, token ownership.SlotToken, revision int64) error {
 	key := m.keys.Requests(e.slot, e.name)
 	answer, err := etcd.Commit(ctx, m.config.Client, etcd.Txn{
 		If:   []clientv3.Cmp{token.Compare(m.keys), etcd.Unchanged(key, revision)},

@@ -154,8 +154,9 @@ func (m *Master) scan(ctx context.Context, e *entry, token ownership.SlotToken) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endScan(e, report, complete, err)
-	if err == nil {
+	if err == nil && e.mine {
 		e.answered, e.untold = max(e.answered, answers), untold
+		e.demandChanged = true // the cache may know more than the planner, and a request is answered by it
 		if e.request != nil && e.request.revision > e.answered {
 			e.scanAt = 0 // it came while the scan was under way
 			wake(m.wakeScans)

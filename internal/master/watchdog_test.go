@@ -167,7 +167,7 @@ func TestADeposedMastersTransactionChangesNothing(t *testing.T) {
 	e := m.book.tables["t"]
 	m.mu.Unlock()
 	unit := schedule.Unit{Kind: schedule.KindMerge, Table: "t", Groups: 1, Order: "1"}
-	m.carryOut(t.Context(), e, token, schedule.Change{Put: []schedule.Unit{unit}}, false)
+	m.carryOut(t.Context(), e, token, schedule.Change{Put: []schedule.Unit{unit}}, 0)
 	m.mu.Lock()
 	deposed := m.counts.deposed
 	m.mu.Unlock()

@@ -114,10 +114,14 @@ const (
 )
 
 // readAtOnce is how many generations are read side by side: one per lane, which keeps the cores busy, and more where they are
-// so small that their time is mostly that of the store's answer.
+// so small that their time is mostly that of the store's answer. That is only done with files that are not decoded: what is
+// decoded may be many times the file.
 func (j *appendJob) readAtOnce(origins []origin) int {
 	largest := int64(1)
 	for _, o := range origins {
+		if j.layout == nil || o.generation.XXH3 == "" {
+			return j.Lanes
+		}
 		largest = max(largest, o.generation.Bytes*(1+decodedRatio))
 	}
 	return max(j.Lanes, int(min(j.share/readAheadShare/largest, readAtOnceMax)))

@@ -11,6 +11,7 @@ import (
 
 	"tidemark/internal/demand"
 	"tidemark/internal/objstore"
+	"tidemark/internal/parquetfile"
 	"tidemark/internal/shardmanifest"
 )
 
@@ -126,9 +127,14 @@ func TestHowManyGenerationsAreReadAtOnceFollowsTheBudget(t *testing.T) {
 		{128 << 20, 1 << 10, readAtOnceMax}, {128 << 20, 200 << 10, readAtOnceMax}, {128 << 20, 400 << 10, 4}, {128 << 20, 1 << 20, 2},
 		{128 << 20, 1 << 30, 2}, {1 << 20, 100 << 10, 2}, {128 << 20, 0, readAtOnceMax},
 	} {
-		j := &appendJob{attempt: &attempt{execution: &execution{Deps: Deps{Lanes: 2}}, share: c.share}}
-		if got := j.readAtOnce([]origin{{generation: shardmanifest.Generation{Bytes: c.bytes}}}); got != c.want {
+		j := &appendJob{attempt: &attempt{execution: &execution{Deps: Deps{Lanes: 2}}, share: c.share}, layout: &parquetfile.Layout{}}
+		g := shardmanifest.Generation{Bytes: c.bytes, XXH3: "known"}
+		if got := j.readAtOnce([]origin{{generation: g}}); got != c.want {
 			t.Errorf("%d bytes within %d: %d at once, want %d", c.bytes, c.share, got, c.want)
+		}
+		j.layout = nil // they are decoded
+		if got := j.readAtOnce([]origin{{generation: g}}); got != 2 {
+			t.Errorf("%d are decoded at once", got)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func Diff(present, wanted []Unit) Change {
 // same says that a queued unit still describes the work.
 func same(have, want Unit) bool {
 	return have.Kind == want.Kind && have.Class == want.Class && have.Order == want.Order &&
-		have.TableID == want.TableID &&
+		have.TableID == want.TableID && have.Incarnation == want.Incarnation &&
 		magnitude(float64(have.Bytes)) == magnitude(float64(want.Bytes)) &&
 		magnitude(float64(have.Gens)) == magnitude(float64(want.Gens))
 }
