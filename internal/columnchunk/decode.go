@@ -176,11 +176,11 @@ func (d *Decoder) open() error {
 
 // levels reads which of n rows are null and returns what follows.
 func (d *Decoder) levels(b []byte, n int) ([]byte, error) {
-	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
-		return nil, errCut
+	coded, rest, err := splitLevels(b)
+	if err != nil {
+		return nil, err
 	}
-	size := int(binary.LittleEndian.Uint32(b))
-	h := hybrid{b: b[4 : 4+size], width: 1}
+	h := hybrid{b: coded, width: 1}
 	for at := 0; at < n; {
 		if err := h.begin(); err != nil {
 			return nil, err
@@ -201,7 +201,7 @@ func (d *Decoder) levels(b []byte, n int) ([]byte, error) {
 		}
 		at += run
 	}
-	return b[4+size:], nil
+	return rest, nil
 }
 
 // mixed gives the page a bitmap; its first rows so far are not null.

@@ -78,6 +78,15 @@ func (l *levels) append(dst []byte) []byte {
 	return dst
 }
 
+// splitLevels cuts the levels of a page off what follows them.
+func splitLevels(b []byte) (coded, rest []byte, err error) {
+	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
+		return nil, nil, errCut
+	}
+	n := int(binary.LittleEndian.Uint32(b))
+	return b[4 : 4+n], b[4+n:], nil
+}
+
 func (l *levels) reset() { l.rows, l.nulls, l.valid = 0, 0, nil }
 
 // page is a page: its header, then its compressed body.

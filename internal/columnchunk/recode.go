@@ -238,11 +238,10 @@ func (c *Column) open(p EncodedPage) (valid []byte, nulls int, rest []byte, err 
 	if !c.optional {
 		return nil, 0, rest, nil
 	}
-	if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
-		return nil, 0, nil, errCut
+	coded, rest, err := splitLevels(rest)
+	if err != nil {
+		return nil, 0, nil, err
 	}
-	n := int(binary.LittleEndian.Uint32(rest))
-	coded, rest := rest[4:4+n], rest[4+n:]
 	if valid, err = s.levels(coded, p.Values); err != nil {
 		return nil, 0, nil, err
 	}

@@ -39,10 +39,12 @@ func newLeafReader(n *node, column *schema.Column, meta *metadata.ColumnChunkMet
 		if l.cost, err = costOf(pages, chunk, meta, column); err != nil {
 			return err
 		}
-		if encoded, err := encodedPages(pages); ours && err == nil && isFlat(n, column) && meta.Compression() == compress.Codecs.Zstd {
-			l.flat = columnchunk.NewDecoder(n.field.Type, column.MaxDefinitionLevel() > 0,
-				columnchunk.Encoded{Bytes: chunk, Pages: encoded, Decompress: decompress})
-			return nil
+		if ours && isFlat(n, column) && meta.Compression() == compress.Codecs.Zstd {
+			if encoded, err := encodedPages(pages); err == nil {
+				l.flat = columnchunk.NewDecoder(n.field.Type, column.MaxDefinitionLevel() > 0,
+					columnchunk.Encoded{Bytes: chunk, Pages: encoded, Decompress: decompress})
+				return nil
+			}
 		}
 		pageReader, err := file.NewPageReader(&chunkStream{chunk}, meta.NumValues(), meta.Compression(), memory.DefaultAllocator, nil)
 		if err != nil {

@@ -243,16 +243,11 @@ func (s *Stats) addGroup(columns *arrow.Schema, meta *metadata.FileMetaData, ind
 			c.unbounded = true
 			continue
 		}
-		both, err := boundsArray(columns.Field(c.field).Type, said.MinValue, said.MaxValue)
+		known, err := c.addBounds(columns.Field(c.field).Type, said.MinValue, said.MaxValue)
 		if err != nil {
 			return fmt.Errorf("statistics of column %q: %w", c.name, err)
 		}
-		if both == nil {
-			c.unbounded = true
-			continue
-		}
-		c.bounds.add(both, nil)
-		both.Release()
+		c.unbounded = c.unbounded || !known
 	}
 	return nil
 }

@@ -205,13 +205,11 @@ func (s *Stats) addEncoded(of *arrow.Schema, g *RawRowGroup, chunks []columnchun
 		}
 		typ, column := of.Field(c.field).Type, g.meta.Schema.Column(c.field)
 		if chunk.Min != nil {
-			both, err := boundsArray(typ, chunk.Min, chunk.Max)
+			known, err := c.addBounds(typ, chunk.Min, chunk.Max)
 			if err != nil {
 				return g.damaged(c.field, err)
 			}
-			if both != nil {
-				c.bounds.add(both, nil)
-				both.Release()
+			if known {
 				continue
 			}
 		}

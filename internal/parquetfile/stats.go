@@ -134,14 +134,22 @@ func (s *Stats) addChunks(columns *arrow.Schema, chunks []columnchunk.Chunk) err
 		if c.bounds == nil || !c.chunked || chunk.Low == nil {
 			continue
 		}
-		both, err := boundsArray(columns.Field(c.field).Type, chunk.Low, chunk.High)
-		if err != nil {
+		if _, err := c.addBounds(columns.Field(c.field).Type, chunk.Low, chunk.High); err != nil {
 			return fmt.Errorf("bounds of column %q: %w", c.name, err)
 		}
-		c.bounds.add(both, nil)
-		both.Release()
 	}
 	return nil
+}
+
+// addBounds takes in the bounds of a chunk, as statistics have them; known is false for types that have none there.
+func (c *columnStats) addBounds(dt arrow.DataType, low, high []byte) (known bool, err error) {
+	both, err := boundsArray(dt, low, high)
+	if both == nil || err != nil {
+		return false, err
+	}
+	defer both.Release()
+	c.bounds.add(both, nil)
+	return true, nil
 }
 
 // JSON is the stats string of Delta's add action.
