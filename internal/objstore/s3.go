@@ -49,7 +49,8 @@ type S3 struct {
 	clock  clock.Clock
 	random random.Source
 	log    hclog.Logger
-	answer time.Duration // how long an attempt may take besides its bytes
+
+	answerMax time.Duration // the longest that any attempt may take besides its bytes; less than moveTimeout in tests only
 
 	tags       *string // encoded as a query
 	encryption types.ServerSideEncryption
@@ -82,7 +83,7 @@ func openS3(ctx context.Context, root string, o Options) (*S3, error) {
 		}
 		prefix += "/"
 	}
-	s := &S3{url: root, bucket: u.Host, prefix: prefix, clock: o.Clock, random: o.Random, log: o.Log, answer: answerTimeout}
+	s := &S3{url: root, bucket: u.Host, prefix: prefix, clock: o.Clock, random: o.Random, log: o.Log, answerMax: moveTimeout}
 	if err := s.connect(ctx, o.S3); err != nil {
 		return nil, badRoot(root, err)
 	}
@@ -302,7 +303,7 @@ func (s *S3) conditional(ctx context.Context, op, key string, body []byte, no er
 	}
 	for attempt := 0; ; attempt++ {
 		var out *s3.PutObjectOutput
-		x, t := s.once(ctx, op, int64(len(body)), func(ctx context.Context) (err error) {
+		x, t := s.once(ctx, op, answerTimeout, int64(len(body)), func(ctx context.Context) (err error) {
 			in := s.putInput(full, body)
 			condition(in)
 			out, err = s.api.PutObject(ctx, in)

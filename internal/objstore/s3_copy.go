@@ -132,7 +132,7 @@ func (o *s3Object) through(offset, n int64) error {
 // read reads n bytes, at least one, of the version that is wanted.
 func (o *s3Object) read(offset, n int64) (body []byte, err error) {
 	s := o.upload.store
-	_, err = s.retried(o.upload.ctx, OpCopyRange, o.key, n, usualRetries, func(ctx context.Context) error {
+	_, err = s.retried(o.upload.ctx, OpCopyRange, o.key, n, moveRetries, func(ctx context.Context) error {
 		out, err := s.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: o.full, IfMatch: &o.etag, Range: byteRange(offset, n)})
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func (o *s3Object) copyPart(ctx context.Context, number int32, offset, n int64) 
 	// Servers decode it as they decode a query, where + is a space.
 	source := strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(s.bucket + "/" + *o.full))
 	unusable := false
-	_, err = s.retried(ctx, OpCopyRange, o.key, n, usualRetries, func(ctx context.Context) error {
+	_, err = s.retried(ctx, OpCopyRange, o.key, n, moveRetries, func(ctx context.Context) error {
 		out, err := s.api.UploadPartCopy(ctx, &s3.UploadPartCopyInput{
 			Bucket: &s.bucket, Key: u.full, UploadId: u.id, PartNumber: &number,
 			CopySource: &source, CopySourceRange: byteRange(offset, n), CopySourceIfMatch: &o.etag,

@@ -268,6 +268,22 @@ func TestASilentS3IsGivenUpInTime(t *testing.T) {
 	}
 }
 
+// A process that starts while the store swallows a request asks again instead of giving up with it.
+func TestOpeningASilentS3AsksAgain(t *testing.T) {
+	b := newBench(t, s3test.Start(t))
+	objstore.SetOpenTimeout(t, 100*time.Millisecond)
+	o := s3Options(b.proxy.Endpoint)
+	any := func(*http.Request) bool { return true }
+	b.on(any, s3test.Hang)
+	if _, err := objstore.Open(t.Context(), b.plain.URL(), o); err != nil {
+		t.Errorf("one request was swallowed: %v", err)
+	}
+	b.on(any, repeat(s3test.Hang, 10)...)
+	if _, err := objstore.Open(t.Context(), b.plain.URL(), o); err == nil || !strings.Contains(err.Error(), "attempt 3, the last") {
+		t.Errorf("every request was swallowed: %v", err)
+	}
+}
+
 func TestReadsOnS3SurviveTransientTrouble(t *testing.T) {
 	b := newBench(t, s3test.Start(t))
 	ctx := t.Context()

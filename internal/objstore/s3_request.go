@@ -21,8 +21,11 @@ const (
 	// dialTimeout bounds connecting and, again, the TLS handshake.
 	dialTimeout = 10 * time.Second
 	// An attempt gets answerTimeout plus the time its bytes need at slowestRate, 128 KiB/s: a server or a line slower
-	// than that is as good as gone.
-	answerTimeout = 30 * time.Second
+	// than that is as good as gone. What makes the server move bytes before it answers gets moveTimeout, and the first
+	// request of all, which somebody waits for to see a process start, openTimeout.
+	answerTimeout = 10 * time.Second
+	moveTimeout   = 30 * time.Second
+	openTimeout   = 5 * time.Second
 	slowestRate   = 128 << 10
 	// idleConnections kept per host; an executor has some dozens of requests under way at once.
 	idleConnections = 64
@@ -38,14 +41,21 @@ type retries struct {
 	first     time.Duration // wait after the first attempt, doubled each time
 	throttled time.Duration // the same after a 503 Slow Down
 	longest   time.Duration
+	answer    time.Duration // what an attempt gets, beside the time for its bytes
 }
 
 var (
-	usualRetries = retries{attempts: 12, total: time.Minute, first: 100 * time.Millisecond, throttled: 500 * time.Millisecond, longest: 10 * time.Second}
+	usualRetries = retries{attempts: 12, total: time.Minute, first: 100 * time.Millisecond, throttled: 500 * time.Millisecond, longest: 10 * time.Second, answer: answerTimeout}
+	moveRetries  = usualRetries.answeredWithin(moveTimeout)
 	// A conflict is over as soon as somebody else's put is.
 	conflictRetries = retries{first: 50 * time.Millisecond, longest: time.Second}
-	openRetries     = retries{attempts: 3, total: 10 * time.Second, first: 200 * time.Millisecond, throttled: time.Second, longest: time.Second}
+	openRetries     = retries{attempts: 3, total: 3 * openTimeout, first: 200 * time.Millisecond, throttled: time.Second, longest: time.Second, answer: openTimeout}
 )
+
+func (r retries) answeredWithin(d time.Duration) retries {
+	r.answer = d
+	return r
+}
 
 func (r retries) wait(src random.Source, attempt int, t *trouble) time.Duration {
 	first := r.first
@@ -68,11 +78,14 @@ var (
 
 // exchange is what the transport sees of one attempt.
 type exchange struct {
-	op     string
-	ctx    context.Context // of the attempt's owner: its scope is asked before anything is sent
-	sent   atomic.Bool     // bytes may have gone out
-	status int             // of the answer; 0 without one
-	date   time.Time       // of the answer, by the store's clock
+	op    string
+	ctx   context.Context // of the attempt's owner: its scope is asked before anything is sent
+	sent  atomic.Bool     // bytes may have gone out
+	timer *time.Timer     // ends the attempt
+	// patience is how long the attempt may take, from its start or from when its answer begins.
+	patience time.Duration
+	status   int       // of the answer; 0 without one
+	date     time.Time // of the answer, by the store's clock
 }
 
 // trouble is why an attempt failed.
@@ -85,15 +98,17 @@ type trouble struct {
 
 type exchangeKey struct{}
 
-// once makes one attempt. size is the number of bytes that are expected to travel.
-func (s *S3) once(ctx context.Context, op string, size int64, send func(context.Context) error) (*exchange, *trouble) {
+// once makes one attempt. It gets the time answer, and more for size, the number of bytes that are expected to travel.
+func (s *S3) once(ctx context.Context, op string, answer time.Duration, size int64, send func(context.Context) error) (*exchange, *trouble) {
 	x := &exchange{op: op, ctx: ctx}
 	if err := Admitted(ctx); err != nil {
 		return x, &trouble{code: CodeCancelled, err: err, certain: true}
 	}
-	timeout := s.answer + time.Duration(size/slowestRate)*time.Second
-	attempt, cancel := context.WithTimeout(context.WithValue(ctx, exchangeKey{}, x), timeout)
+	timeout := min(answer, s.answerMax) + time.Duration(size/slowestRate)*time.Second
+	attempt, cancel := context.WithCancel(context.WithValue(ctx, exchangeKey{}, x))
 	defer cancel()
+	x.patience, x.timer = timeout, time.AfterFunc(timeout, cancel)
+	defer x.timer.Stop()
 	attempt = httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { x.take(got.Conn) }})
 	err := send(attempt)
 	if err == nil {
@@ -165,7 +180,7 @@ func judgeAnswer(status int, err error) *trouble {
 func (s *S3) retried(ctx context.Context, op, key string, size int64, r retries, send func(context.Context) error) (*exchange, error) {
 	start := s.clock.Mono()
 	for attempt := 0; ; attempt++ {
-		x, t := s.once(ctx, op, size, send)
+		x, t := s.once(ctx, op, r.answer, size, send)
 		if t == nil {
 			return x, nil
 		}
@@ -224,6 +239,9 @@ func (t *s3Transport) Do(req *http.Request) (*http.Response, error) {
 		x.status = resp.StatusCode
 		x.date, _ = http.ParseTime(resp.Header.Get("Date")) // without one, the zero time
 		status = strconv.Itoa(resp.StatusCode)
+		if n := resp.ContentLength / slowestRate; n > 0 { // more than was expected: a whole object of unknown size
+			x.timer.Reset(x.patience + time.Duration(n)*time.Second)
+		}
 	}
 	if requests := t.store.requests.Load(); requests != nil {
 		requests.WithLabelValues(x.op, status).Inc()

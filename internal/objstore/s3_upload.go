@@ -229,7 +229,7 @@ func (u *s3Upload) join(ctx context.Context) (Info, error) {
 	s := u.store
 	info := Info{Key: u.key, Size: u.size, Vouched: true}
 	attempts := 0
-	x, err := s.retried(ctx, OpComplete, u.key, 0, usualRetries, func(ctx context.Context) error {
+	x, err := s.retried(ctx, OpComplete, u.key, 0, moveRetries, func(ctx context.Context) error {
 		attempts++
 		out, err := s.api.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: &s.bucket, Key: u.full, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.parts},
