@@ -214,12 +214,16 @@ func (c *chaos) fillEtcd() {
 	}
 }
 
-// roll restarts every master and executor in turn, each with a drain.
+// roll restarts every master and executor in turn, each with a drain and when it is well, as whoever operates it does.
 func (c *chaos) roll() {
 	for _, s := range c.servers {
 		if strings.HasPrefix(s.name, "writer") {
 			continue
 		}
+		eventually(c.t, s.name+" is ready", func() bool {
+			c.revive() // an earlier step may have kept it from starting, or made it give up: that one has nothing to drain
+			return s.ready()
+		})
 		if status := s.stop(c.t); status != 0 {
 			c.t.Errorf("%s drained with status %d", s.name, status)
 		}

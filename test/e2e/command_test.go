@@ -105,17 +105,8 @@ func readTwice(t *testing.T, table string) map[string]any {
 func TestBothProcessesServeTheirState(t *testing.T) {
 	f := startFleet(t)
 	for _, p := range []*process{f.master("master-1"), f.executor("executor-1")} {
-		var url string
-		eventually(t, p.name+" says where it listens", func() bool {
-			_, after, found := strings.Cut(p.output.String(), "http://")
-			url, _, _ = strings.Cut(after, "\n")
-			return found && strings.Contains(after, "\n")
-		})
-		url = "http://" + strings.Fields(url)[0]
-		eventually(t, p.name+" is ready", func() bool {
-			status, _ := fetch(t, url+"/readyz")
-			return status == 200
-		})
+		eventually(t, p.name+" is ready", p.ready)
+		url := p.url()
 		if status, body := fetch(t, url+"/healthz"); status != 200 {
 			t.Errorf("%s: healthz: %d %s", p.name, status, body)
 		}

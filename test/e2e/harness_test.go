@@ -192,6 +192,30 @@ func (p *process) stop(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// url is where the process says that it serves its state; empty until it has said so.
+func (p *process) url() string {
+	_, after, _ := strings.Cut(p.output.String(), "serves its state on ")
+	url, _, whole := strings.Cut(after, "\n")
+	if !whole {
+		return ""
+	}
+	return url
+}
+
+// ready is whether the process says that it would take work now.
+func (p *process) ready() bool {
+	url := p.url()
+	if url == "" {
+		return false
+	}
+	resp, err := http.Get(url + "/readyz")
+	if err != nil {
+		return false // it may just have ended
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
 // eventually polls until done says so.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
