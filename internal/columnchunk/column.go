@@ -18,10 +18,13 @@ const (
 	probeValues = 16 << 10
 	// paysValues is the fewest values whose dictionary is judged at the end of a chunk: of fewer it does not matter.
 	paysValues = 1 << 10
-	// effortPages is for how many pages of indices an effort holds that was chosen by trying both, and thoroughGain the part
-	// of the bytes that more effort must save: indices without order are as small after little.
-	effortPages  = 16
-	thoroughGain = 0.05
+	// formPages is for how many pages a form holds that was chosen by trying all, and formGain the part of the bytes that a
+	// more costly one must save: indices without order are as small after little effort.
+	formPages = 16
+	formGain  = 0.05
+	// formBytesMin is the size from which a page of plain values is tried in all forms: of smaller ones it does not matter, and
+	// they are a bad sample.
+	formBytesMin = 4 << 10
 	// boundBytesMax is the longest value that is kept as a minimum or maximum: longer ones cost every reader of the
 	// footer more than they save.
 	boundBytesMax = 64
@@ -42,9 +45,17 @@ type Effort int
 
 // The efforts.
 const (
-	Fast     Effort = iota // two to four times as fast
+	Store    Effort = iota // as it is, in the codec's frame
+	Fast                   // two to four times as fast as Thorough
 	Thorough               // smaller, where there is something to find
 )
+
+// form is how the data pages of a column are written: its indices, and its plain values.
+type form struct {
+	effort Effort
+	delta  bool // plain values as their differences
+	left   int  // pages until all forms are tried again
+}
 
 // kind is how the values of a column are stored.
 type kind int
@@ -82,7 +93,7 @@ func Supports(dt arrow.DataType) bool {
 // Bounds says whether chunks of a type know their least and greatest value.
 func Bounds(dt arrow.DataType) bool {
 	k, _ := kindOf(dt)
-	return (k == words || k == text) && !arrow.IsFloating(dt.ID())
+	return k != unsupported && k != bits1
 }
 
 // Column encodes the chunks of one column, one after the other. It is not safe for concurrent use.
@@ -91,6 +102,7 @@ type Column struct {
 	kind     kind
 	width    int // bytes of a value in a page; for text of its length
 	float    bool
+	differs  bool // the values may be written as their differences, which a Decoder reads
 	optional bool
 
 	// The open page. Values are indices while there is a dictionary, else plain.
@@ -106,17 +118,18 @@ type Column struct {
 	pagesBytes   int64
 	pagesCoded   int // pages of indices
 	pagesPlain   int
+	pagesDelta   int
 	rows, nulls  int64
 	uncompressed int64
 	bounds       bounds
 
-	effort     Effort // for pages of indices,
-	effortLeft int    // so many of them
+	coded, uncoded form // of pages of indices, and of others
 
 	scratch    []uint64
 	body       []byte
+	delta      []byte
 	compressed []byte
-	thorough   []byte
+	other      []byte
 	source     source
 	numbered   []uint32
 }
@@ -126,7 +139,10 @@ type bounds struct {
 	any              bool
 	lost             bool // some values are not known: there are none
 	low, high        int64
+	lowReal, topReal float64 // of floats; those that are no numbers are above all others,
+	nan              bool    // and there were some
 	lowText, topText []byte
+	signed           bool // texts are decimals: big-endian, in two's complement
 }
 
 // NewColumn encodes columns of a type that Supports; optional columns may have nulls.
@@ -134,7 +150,9 @@ func NewColumn(dt arrow.DataType, optional bool, o Options) *Column {
 	c := &Column{options: o, optional: optional}
 	c.kind, c.width = kindOf(dt)
 	c.float = arrow.IsFloating(dt.ID())
+	c.differs = c.kind == words && !c.float && Decodes(dt)
 	c.plain = make([]byte, levelsRoom)
+	c.uncoded.effort = Fast // until a page is large enough to be tried
 	c.begin()
 	return c
 }
@@ -148,9 +166,9 @@ func (c *Column) begin() {
 		}
 		c.dictionary = newDictionary(width)
 	}
-	c.pages, c.pagesBytes, c.pagesCoded, c.pagesPlain = nil, 0, 0, 0
+	c.pages, c.pagesBytes, c.pagesCoded, c.pagesPlain, c.pagesDelta = nil, 0, 0, 0, 0
 	c.rows, c.nulls, c.uncompressed = 0, 0, 0
-	c.bounds = bounds{low: math.MaxInt64, high: math.MinInt64}
+	c.bounds = bounds{low: math.MaxInt64, high: math.MinInt64, lowReal: math.Inf(1), topReal: math.Inf(-1), signed: c.kind == fixed}
 }
 
 // Buffered is the number of bytes the open chunk would have if it ended now, about.
@@ -243,13 +261,9 @@ func (c *Column) endPage() {
 	}
 	var page []byte
 	if c.dictionary != nil && (!c.full || len(c.indices) > 0) {
-		width := widthFor(c.dictionary.len())
-		c.body = appendHybrid(append(c.body, byte(width)), c.indices, width)
-		page = c.page(pageData, c.levels.rows, encodingDictionary, c.body)
-		c.pagesCoded++
+		page = c.codedPage()
 	} else {
-		page = c.page(pageData, c.levels.rows, encodingPlain, c.plainBody())
-		c.pagesPlain++
+		page = c.plainPage()
 	}
 	c.pages = append(c.pages, page)
 	c.pagesBytes += int64(len(page))
@@ -278,9 +292,11 @@ type Chunk struct {
 	Uncompressed int64 // bytes, page headers included
 	PagesCoded   int   // data pages of dictionary indices
 	PagesPlain   int   // data pages of plain values
+	PagesDelta   int   // data pages of differences
 	Statistics   metadata.EncodedStatistics
 	// Low and High are the bounds of what was given as rows or as chunks with bounds, however long, as statistics have
-	// them; nil without any, and for types without Bounds. Those in Statistics are of all rows, or not there.
+	// them, and with floats that are no numbers above all others; nil without any, and for types without Bounds. Those in
+	// Statistics are of all rows, or not there.
 	Low, High []byte
 }
 
@@ -291,7 +307,7 @@ func (c *Column) End() Chunk {
 		c.giveUp()
 	}
 	c.endPage()
-	out := Chunk{Pages: c.pages, PagesBytes: c.pagesBytes, Values: c.rows, PagesCoded: c.pagesCoded, PagesPlain: c.pagesPlain}
+	out := Chunk{Pages: c.pages, PagesBytes: c.pagesBytes, Values: c.rows, PagesCoded: c.pagesCoded, PagesPlain: c.pagesPlain, PagesDelta: c.pagesDelta}
 	if d := c.dictionary; d != nil && c.pagesCoded > 0 {
 		body := c.body[:0]
 		for _, v := range d.words {
@@ -300,6 +316,7 @@ func (c *Column) End() Chunk {
 		for i := range d.ends {
 			body = c.appendText(body, d.at(i))
 		}
+		c.compress(body, Thorough)
 		out.Dictionary = c.page(pageDictionary, d.len(), encodingPlain, body)
 		c.body = body
 	}
@@ -314,19 +331,42 @@ func (c *Column) End() Chunk {
 func (c *Column) bounded() (low, high []byte) {
 	b := &c.bounds
 	switch {
-	case !b.any || c.float:
+	case c.float && b.nan && !b.any:
+		nan := c.appendReal(nil, math.NaN())
+		return nan, nan
+	case !b.any:
 		return nil, nil
+	case c.float && b.nan:
+		return c.appendReal(nil, zeroTo(b.lowReal, -1)), c.appendReal(nil, math.NaN())
+	case c.float:
+		return c.appendReal(nil, zeroTo(b.lowReal, -1)), c.appendReal(nil, zeroTo(b.topReal, 1))
 	case c.kind == words:
 		return appendWord(nil, uint64(b.low), c.width), appendWord(nil, uint64(b.high), c.width)
-	case c.kind == text:
+	case c.kind == text, c.kind == fixed:
 		return append([]byte{}, b.lowText...), append([]byte{}, b.topText...)
 	}
 	return nil, nil
 }
 
+// zeroTo gives a zero a sign: as a bound it is -0.0 below and 0.0 above, says the format, for readers that tell them apart.
+func zeroTo(f, sign float64) float64 {
+	if f == 0 {
+		return math.Copysign(0, sign)
+	}
+	return f
+}
+
+func (c *Column) appendReal(dst []byte, f float64) []byte {
+	if c.width == 4 {
+		return binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(f)))
+	}
+	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
+}
+
+// statistics are without bounds where some rows are in none: an unknown chunk's, or floats that are no numbers.
 func (c *Column) statistics(low, high []byte) metadata.EncodedStatistics {
 	s := metadata.EncodedStatistics{HasNullCount: true, NullCount: c.nulls, Signed: true}
-	if low != nil && !c.bounds.lost && len(low) <= boundBytesMax && len(high) <= boundBytesMax {
+	if low != nil && !c.bounds.lost && !c.bounds.nan && len(low) <= boundBytesMax && len(high) <= boundBytesMax {
 		s.HasMin, s.Min, s.HasMax, s.Max, s.Signed = true, low, true, high, c.kind != text
 	}
 	return s

@@ -35,7 +35,8 @@ type Decoder struct {
 	valid    []byte  // a bit per row of the page; nil if none is null
 	at       int     // the next row, in valid
 	plain    []byte  // values not yet returned
-	indices  *hybrid // instead of them
+	indices  *hybrid // instead of them,
+	deltas   *deltas // or these
 	body     []byte  // of the page, with padding behind it
 	validity []byte
 
@@ -43,6 +44,7 @@ type Decoder struct {
 	starts     []uint32 // of a dictionary's texts, after their lengths
 	entries    int
 	block      []uint32
+	words      []uint64
 }
 
 // NewDecoder decodes a chunk of a type that Decodes, from its first row on. Of the chunk, Bytes, Pages and Decompress must be
@@ -113,6 +115,8 @@ func (d *Decoder) some(o *decoding) error {
 	o.mark(d.valid, d.at, n, n-values)
 	var err error
 	switch {
+	case d.deltas != nil:
+		err = d.deltaFixed(o, n, values)
 	case d.width > 0 && d.indices == nil:
 		err = d.plainFixed(o, n, values)
 	case d.width > 0:
@@ -162,8 +166,12 @@ func (d *Decoder) open() error {
 			return err
 		}
 	}
-	d.plain, d.indices = rest, nil
-	if p.Coded && len(rest) > 0 {
+	d.plain, d.indices, d.deltas = rest, nil, nil
+	if p.Delta {
+		if d.deltas, err = d.differences(rest); err != nil {
+			return err
+		}
+	} else if p.Coded && len(rest) > 0 {
 		if d.indices, err = newHybrid(rest[1:], int(rest[0])); err != nil {
 			return err
 		}
@@ -275,6 +283,46 @@ func (d *Decoder) plainFixed(o *decoding, n, values int) error {
 	d.plain = d.plain[values*d.width:]
 	if values < n {
 		d.spread(dst, n, values)
+	}
+	return nil
+}
+
+// differences opens a page of them.
+func (d *Decoder) differences(b []byte) (*deltas, error) {
+	if d.width == 0 || arrow.IsFloating(d.typ.ID()) {
+		return nil, errDelta
+	}
+	out := &deltas{}
+	_, err := out.open(b, d.width) // reading more than there are is an error
+	return out, err
+}
+
+func (d *Decoder) deltaFixed(o *decoding, n, values int) error {
+	dst := o.values.Bytes()[o.at*d.width : (o.at+n)*d.width]
+	var err error
+	if d.width == 8 {
+		err = d.deltas.read(arrow.Uint64Traits.CastFromBytes(dst)[:values])
+	} else {
+		err = d.narrowDeltas(dst, values)
+	}
+	if err == nil && values < n {
+		d.spread(dst, n, values)
+	}
+	return err
+}
+
+// narrowDeltas reads values of four bytes.
+func (d *Decoder) narrowDeltas(dst []byte, values int) error {
+	d.words = append(d.words[:0], make([]uint64, min(values, blockRows))...)
+	for values > 0 {
+		block := d.words[:min(values, len(d.words))]
+		if err := d.deltas.read(block); err != nil {
+			return err
+		}
+		for i, v := range block {
+			binary.LittleEndian.PutUint32(dst[4*i:], uint32(v))
+		}
+		dst, values = dst[4*len(block):], values-len(block)
 	}
 	return nil
 }

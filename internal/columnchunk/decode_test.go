@@ -129,18 +129,24 @@ func FuzzDecoder(f *testing.F) {
 			if chunk.Pages[0].Dictionary {
 				dictionary = chunk.Pages[0]
 			}
-			f.Add(uint8(typ), field.Nullable, page.Coded, chunk.Bytes[dictionary.Body:dictionary.End], uint16(dictionary.Values), chunk.Bytes[page.Body:page.End], uint16(page.Values))
+			f.Add(uint8(typ), field.Nullable, page.Coded, page.Delta, chunk.Bytes[dictionary.Body:dictionary.End], uint16(dictionary.Values), chunk.Bytes[page.Body:page.End], uint16(page.Values))
 		}
 		rec.Release()
 	}
-	f.Fuzz(func(t *testing.T, typ uint8, optional, coded bool, dictionary []byte, entries uint16, page []byte, values uint16) {
+	for typ, dt := range types {
+		if fixed, ok := dt.(arrow.FixedWidthDataType); ok && !arrow.IsFloating(dt.ID()) {
+			values := []uint64{5, 7, 3, 1 << 30, 12, 12, 12}
+			f.Add(uint8(typ), false, false, true, []byte{}, uint16(0), appendDelta(nil, values, fixed.Bytes()), uint16(len(values)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, typ uint8, optional, coded, delta bool, dictionary []byte, entries uint16, page []byte, values uint16) {
 		if len(dictionary) < 4*int(entries) {
 			return // no page is let through that says so
 		}
 		chunk := Encoded{Bytes: slices.Concat(dictionary, page), Decompress: func(dst, src []byte, _ int) ([]byte, error) { return append(dst, src...), nil }}
 		chunk.Pages = []EncodedPage{
 			{End: len(dictionary), Uncompressed: len(dictionary), Values: int(entries), Dictionary: true},
-			{Body: len(dictionary), End: len(chunk.Bytes), Uncompressed: len(page), Values: int(values), Coded: coded},
+			{Body: len(dictionary), End: len(chunk.Bytes), Uncompressed: len(page), Values: int(values), Coded: coded, Delta: delta},
 		}
 		mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
 		defer mem.AssertSize(t, 0)

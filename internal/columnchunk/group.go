@@ -119,6 +119,11 @@ func (g *Group) WriteTo(w io.Writer, offset int64, footer *metadata.RowGroupMeta
 		if err := about.Finish(info, coded, coded && chunk.PagesPlain > 0, metadata.EncodingStats{}, nil); err != nil {
 			return nil, err
 		}
+		if said := about.Contents().MetaData; chunk.PagesDelta > 0 && !coded && chunk.PagesPlain == 0 {
+			said.Encodings[0] = encodingDelta // instead of plain
+		} else if chunk.PagesDelta > 0 {
+			said.Encodings = append(said.Encodings, encodingDelta)
+		}
 		uncompressed += chunk.Uncompressed
 	}
 	return chunks, footer.Finish(uncompressed, ordinal)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -195,6 +196,62 @@ func TestEveryTypeReadsBackAsItWasWritten(t *testing.T) {
 	})
 }
 
+// bigEndian reads a decimal as Parquet stores it.
+func bigEndian(b []byte) decimal128.Num {
+	v := new(big.Int).SetBytes(b)
+	if b[0]&0x80 != 0 {
+		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+	}
+	return decimal128.FromBigInt(v)
+}
+
+// Floats that are no numbers are above all others in what a chunk says of its rows, and in no statistics, which other
+// engines read in their own ways.
+func TestBoundsOfFloats(t *testing.T) {
+	nan, zero := math.NaN(), 0.0
+	for _, typ := range []arrow.DataType{arrow.PrimitiveTypes.Float32, arrow.PrimitiveTypes.Float64} {
+		for _, dictionary := range []int{0, 1 << 20} {
+			for _, c := range []struct {
+				values    []float64
+				low, high float64
+				said      bool
+			}{
+				{[]float64{3, -2.5, 7}, -2.5, 7, true},
+				{[]float64{3, nan, 7}, 3, nan, false},
+				{[]float64{nan}, nan, nan, false},
+				{[]float64{zero}, -zero, zero, true},
+				{[]float64{math.Inf(1), math.Inf(-1)}, math.Inf(-1), math.Inf(1), true},
+			} {
+				b := array.NewBuilder(memory.DefaultAllocator, typ)
+				for _, v := range c.values {
+					if err := b.AppendValueFromString(fmt.Sprint(v)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				o := testOptions
+				o.DictionaryBytes = dictionary
+				column := NewColumn(typ, false, o)
+				column.Add(b.NewArray(), 0, len(c.values))
+				chunk := column.End()
+				got := func(b []byte) float64 {
+					if len(b) == 4 {
+						return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+					}
+					return math.Float64frombits(binary.LittleEndian.Uint64(b))
+				}
+				same := func(a, b float64) bool { return a == b || a != a && b != b }
+				low, high := got(chunk.Low), got(chunk.High)
+				if !same(low, c.low) || !same(high, c.high) || chunk.Statistics.HasMin != c.said {
+					t.Errorf("%v of %v: %v to %v, in statistics %v", typ, c.values, low, high, chunk.Statistics.HasMin)
+				}
+				if low == 0 && (!math.Signbit(low) || math.Signbit(high)) {
+					t.Errorf("%v of %v: the zeros have the signs %v and %v", typ, c.values, math.Signbit(low), math.Signbit(high))
+				}
+			}
+		}
+	}
+}
+
 func TestStatisticsNeverExcludeAValue(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, distinct := range []int{1, 100, 1 << 30} {
@@ -240,8 +297,34 @@ func TestStatisticsNeverExcludeAValue(t *testing.T) {
 					t.Errorf("%s: %q to %q, want %q to %q", f.Name, s.Min(), s.Max(), slices.Min(values), slices.Max(values))
 				}
 			case *array.Float64:
-				if stats.HasMinMax() {
-					t.Errorf("%s has bounds, which leave out NaN", f.Name)
+				var values []float64
+				for j, v := range c.Float64Values() {
+					if c.IsValid(j) {
+						values = append(values, v)
+					}
+				}
+				if slices.ContainsFunc(values, math.IsNaN) {
+					if stats.HasMinMax() {
+						t.Errorf("%s has bounds, which leave out NaN", f.Name)
+					}
+				} else if s := stats.(*metadata.Float64Statistics); !s.HasMinMax() || s.Min() != slices.Min(values) || s.Max() != slices.Max(values) {
+					t.Errorf("%s: %v to %v, want %v to %v", f.Name, s.Min(), s.Max(), slices.Min(values), slices.Max(values))
+				}
+			case *array.Decimal128:
+				s := stats.(*metadata.FixedLenByteArrayStatistics)
+				var low, high decimal128.Num
+				first := true
+				for j, v := range c.Values() {
+					if c.IsValid(j) && (first || v.Less(low)) {
+						low = v
+					}
+					if c.IsValid(j) && (first || v.Greater(high)) {
+						high = v
+					}
+					first = first && !c.IsValid(j)
+				}
+				if got := [2]decimal128.Num{bigEndian(s.Min()), bigEndian(s.Max())}; got != [2]decimal128.Num{low, high} {
+					t.Errorf("%s: %v to %v, want %v to %v", f.Name, got[0], got[1], low, high)
 				}
 			}
 		}
@@ -330,43 +413,64 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// Indices get more effort only where it saves bytes, which is tried anew now and then.
-func TestIndicesGetTheEffortThatPays(t *testing.T) {
-	pays := false
+// Pages get the form that pays: all are tried now and then, and hold for the pages between.
+func TestPagesGetTheFormThatPays(t *testing.T) {
 	var efforts []Effort
+	sizes := map[Effort]int{Store: 100} // percent
 	o := testOptions
 	o.PageBytes = 1
 	o.Compress = func(dst, src []byte, effort Effort) []byte {
 		efforts = append(efforts, effort)
-		if pays && effort == Thorough {
-			return append(dst, src[:len(src)/2]...)
-		}
-		return append(dst, src...)
+		return append(dst, src[:len(src)*sizes[effort]/100]...)
 	}
-	c := NewColumn(arrow.PrimitiveTypes.Int64, false, o)
-	page := func() []Effort {
-		efforts = nil
-		c.page(pageData, 1, encodingDictionary, make([]byte, 100))
-		return efforts
+	integers := func(next func(i int) int64) arrow.Array {
+		b := array.NewInt64Builder(memory.DefaultAllocator)
+		for i := range 1000 {
+			b.Append(next(i))
+		}
+		return b.NewArray()
 	}
-	for _, pays = range []bool{false, true, false} {
-		if tried := page(); !slices.Equal(tried, []Effort{Fast, Thorough}) {
-			t.Fatalf("%v was tried", tried)
-		}
-		want := Fast
-		if pays {
-			want = Thorough
-		}
-		for range effortPages {
-			if got := page(); !slices.Equal(got, []Effort{want}) {
-				t.Fatalf("%v, want %v", got, want)
+	few, sorted := integers(func(i int) int64 { return int64(i % 7) }), integers(func(i int) int64 { return int64(i) })
+	wide := integers(func(i int) int64 { return int64(uint64(i*i) * 0x9e3779b97f4a7c15) })
+	b := array.NewStringBuilder(memory.DefaultAllocator)
+	b.AppendStringValues(slices.Repeat([]string{"some text"}, 1000), nil)
+	texts := b.NewArray()
+	const indices, plain, delta = "indices", "plain", "delta"
+	for _, c := range []struct {
+		values         arrow.Array
+		dictionary     int
+		fast, thorough int
+		tried          []Effort
+		then           Effort
+		as             string
+	}{
+		{few, 1 << 20, 70, 69, []Effort{Fast, Thorough}, Fast, indices},
+		{few, 1 << 20, 70, 50, []Effort{Fast, Thorough}, Thorough, indices},
+		{few, 1 << 20, 98, 97, []Effort{Fast, Thorough, Store}, Store, indices},
+		{texts, 0, 50, 0, []Effort{Fast}, Fast, plain},
+		{texts, 0, 99, 0, []Effort{Fast, Store}, Store, plain},
+		{sorted, 0, 90, 0, []Effort{Fast, Fast}, Fast, delta},         // 2,000 bytes of differences beat 90 % of 8,000
+		{sorted, 0, 98, 0, []Effort{Fast, Fast, Store}, Store, delta}, // and are not made smaller
+		{wide, 0, 50, 0, []Effort{Fast, Fast}, Fast, plain},           // differences are 65 bits or so
+		{wide, 0, 99, 0, []Effort{Fast, Fast, Store}, Store, plain},
+	} {
+		name := fmt.Sprintf("%v, %d and %d %%", c.values.DataType(), c.fast, c.thorough)
+		sizes[Fast], sizes[Thorough] = c.fast, c.thorough
+		o.DictionaryBytes = c.dictionary
+		column := NewColumn(c.values.DataType(), false, o)
+		for page := range 2 * (formPages + 1) {
+			efforts = nil
+			column.Add(c.values, 0, c.values.Len())
+			want := []Effort{c.then}
+			if page%(formPages+1) == 0 {
+				want = c.tried
+			}
+			if !slices.Equal(efforts, want) {
+				t.Errorf("%s: page %d was written with %v, want %v", name, page, efforts, want)
 			}
 		}
-	}
-	efforts = nil
-	c.page(pageData, 1, encodingPlain, make([]byte, 100))
-	c.page(pageDictionary, 1, encodingPlain, make([]byte, 100))
-	if !slices.Equal(efforts, []Effort{Fast, Thorough}) {
-		t.Errorf("plain values and a dictionary: %v", efforts)
+		if got := map[string]int{indices: column.pagesCoded, plain: column.pagesPlain, delta: column.pagesDelta}; got[c.as] != 2*(formPages+1) {
+			t.Errorf("%s: %v pages, all of them want to be of %s", name, got, c.as)
+		}
 	}
 }

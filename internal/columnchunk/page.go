@@ -14,6 +14,7 @@ const (
 
 	encodingPlain      = 0
 	encodingRLE        = 3
+	encodingDelta      = 5
 	encodingDictionary = 8
 )
 
@@ -89,9 +90,8 @@ func splitLevels(b []byte) (coded, rest []byte, err error) {
 
 func (l *levels) reset() { l.rows, l.nulls, l.valid = 0, 0, nil }
 
-// page is a page: its header, then its compressed body.
+// page is a page: its header, then its body, which is in c.compressed.
 func (c *Column) page(kind, values, encoding int, body []byte) []byte {
-	c.compress(kind, encoding, body)
 	var header [pageHeaderMax]byte
 	h := appendPageHeader(header[:0], kind, len(body), len(c.compressed), values, encoding)
 	c.uncompressed += int64(len(h) + len(body))
@@ -100,28 +100,106 @@ func (c *Column) page(kind, values, encoding int, body []byte) []byte {
 	return page
 }
 
-// compress compresses a body into c.compressed. Searching random bits longer finds nothing, so plain values get little
-// effort, and indices more only where it is seen to pay.
-func (c *Column) compress(kind, encoding int, body []byte) {
-	effort := c.effort
-	switch {
-	case kind == pageDictionary:
-		effort = Thorough
-	case encoding == encodingPlain:
-		effort = Fast
-	case c.effortLeft == 0:
-		c.effort, c.effortLeft = Fast, effortPages
-		c.compressed = c.options.Compress(c.compressed[:0], body, Fast)
-		c.thorough = c.options.Compress(c.thorough[:0], body, Thorough)
-		if float64(len(c.thorough)) < (1-thoroughGain)*float64(len(c.compressed)) {
-			c.effort = Thorough
-			c.compressed, c.thorough = c.thorough, c.compressed
-		}
-		return
-	default:
-		c.effortLeft--
-	}
+// saves says whether n bytes are enough less than most to be worth more effort.
+func saves(n, most int) bool { return float64(n) < (1-formGain)*float64(most) }
+
+// compress compresses a body into c.compressed.
+func (c *Column) compress(body []byte, effort Effort) {
 	c.compressed = c.options.Compress(c.compressed[:0], body, effort)
+}
+
+// codedPage is the open page of indices, compressed with the effort that pays.
+func (c *Column) codedPage() []byte {
+	width := widthFor(c.dictionary.len())
+	c.body = appendHybrid(append(c.body, byte(width)), c.indices, width)
+	f := &c.coded
+	if f.left > 0 {
+		f.left--
+		c.compress(c.body, f.effort)
+	} else {
+		*f = form{effort: Fast, left: formPages}
+		c.compress(c.body, Fast)
+		c.other = c.options.Compress(c.other[:0], c.body, Thorough)
+		switch {
+		case saves(len(c.other), len(c.compressed)):
+			f.effort = Thorough
+			c.compressed, c.other = c.other, c.compressed
+		case !saves(len(c.compressed), len(c.body)):
+			c.store(f, c.body)
+		}
+	}
+	c.pagesCoded++
+	return c.page(pageData, c.levels.rows, encodingDictionary, c.body)
+}
+
+// store is for a body that compression does not make smaller.
+func (c *Column) store(f *form, body []byte) {
+	f.effort = Store
+	c.compress(body, Store)
+}
+
+// plainPage is the open page of values without a dictionary, in the form that pays: integers as their differences where
+// that is no larger, and nothing compressed much, for searching random bits longer finds nothing.
+func (c *Column) plainPage() []byte {
+	f := &c.uncoded
+	var delta []byte
+	try := f.left == 0 && len(c.plain) >= formBytesMin
+	if c.differs && (f.delta || try) {
+		c.delta = appendDelta(append(c.delta[:0], c.body...), c.wordsOfPage(), c.width)
+		delta = c.delta
+	}
+	plain := c.plainBody()
+	if try {
+		c.chooseForm(plain, delta)
+	} else if f.left = max(f.left-1, 0); f.delta && len(delta) < len(plain) {
+		c.compress(delta, f.effort)
+	} else {
+		c.compress(plain, f.effort)
+		delta = nil
+	}
+	if delta != nil && f.delta {
+		c.pagesDelta++
+		return c.page(pageData, c.levels.rows, encodingDelta, delta)
+	}
+	c.pagesPlain++
+	return c.page(pageData, c.levels.rows, encodingPlain, plain)
+}
+
+// chooseForm compresses a page in every form and takes the one that pays for it and for some of the next.
+func (c *Column) chooseForm(plain, delta []byte) {
+	f := &c.uncoded
+	*f = form{effort: Fast, left: formPages}
+	c.compress(plain, Fast)
+	if delta != nil {
+		c.other = c.options.Compress(c.other[:0], delta, Fast)
+		switch compressible := saves(len(c.other), len(delta)); {
+		case compressible && saves(len(c.other), len(c.compressed)):
+			f.delta = true
+			c.compressed, c.other = c.other, c.compressed
+			return
+		case !compressible && len(delta) < len(plain) && !saves(len(c.compressed), len(delta)):
+			f.delta = true
+			c.store(f, delta)
+			return
+		}
+	}
+	if !saves(len(c.compressed), len(plain)) {
+		c.store(f, plain)
+	}
+}
+
+// wordsOfPage are the plain values of the open page. They are good until the next call.
+func (c *Column) wordsOfPage() []uint64 {
+	b := c.plain[levelsRoom:]
+	if c.width == 8 {
+		return arrow.Uint64Traits.CastFromBytes(b)
+	}
+	out := c.scratch[:0]
+	for ; len(b) > 0; b = b[4:] {
+		out = append(out, word(b, 4, false))
+	}
+	c.scratch = out
+	return out
 }
 
 // pageHeaderMax is above the size of any page header written here: seven numbers of at most eleven bytes.

@@ -14,14 +14,14 @@ import (
 //  1. Its dictionary is merged into the open chunk's: one look-up per distinct value, not per row.
 //  2. Pages of indices are unpacked, translated and packed again; the values they stand for are never made. If the
 //     translation changes nothing, the page moves as it is.
-//  3. Pages of plain values move as they are if they are large enough to be pages of the new chunk; the values of smaller
-//     ones are put together.
+//  3. Pages of plain values, or of their differences, move as they are if they are large enough to be pages of the new
+//     chunk; the values of smaller ones are put together.
 //  4. If the open chunk has no dictionary any more, the values that indices stand for are copied out of the chunk's own.
 //
 // What decides is the same as for rows: a dictionary that is full or does not pay is given up.
 
-// splicedBytesMin is the size from which a page, before compression, is moved as it is: reading a page costs some
-// microseconds, and this is about as much again for its values.
+// splicedBytesMin is the size from which a page, before compression and for differences before those, is moved as it is:
+// reading a page costs some microseconds, and this is about as much again for its values.
 const splicedBytesMin = 16 << 10
 
 // Encoded is a chunk that was encoded by a Column of the same type and nullability, as it lies in a file.
@@ -43,7 +43,8 @@ type EncodedPage struct {
 	Uncompressed     int
 	Values           int
 	Dictionary       bool
-	Coded            bool // a data page of indices into the dictionary; else of plain values
+	Coded            bool // a data page of indices into the dictionary,
+	Delta            bool // or of differences of integers; else of plain values
 }
 
 var (
@@ -61,6 +62,8 @@ type source struct {
 	nulls    int64    // in the pages that were opened
 	body     []byte   // of the dictionary page
 	page     []byte   // of the page in hand, with padding behind it
+	deltas   deltas
+	plain    []byte // values of a page of differences
 	validity []byte
 }
 
@@ -105,12 +108,11 @@ func (c *Column) AddEncoded(e Encoded) error {
 func (c *Column) boundEncoded() {
 	s, b := &c.source, &c.bounds
 	switch {
-	case c.kind == bits1 || c.kind == fixed || c.float:
+	case c.kind == bits1:
 	case s.Min == nil || s.Max == nil:
 		b.lost = true
 	case c.kind == words:
-		b.any = true
-		b.words([]uint64{word(s.Min, c.width, false), word(s.Max, c.width, false)})
+		c.bound([]uint64{word(s.Min, c.width, c.float), word(s.Max, c.width, c.float)})
 	default:
 		b.text(s.Min)
 		b.text(s.Max)
@@ -216,9 +218,12 @@ func (c *Column) splice(p EncodedPage) {
 	c.pagesBytes += int64(len(page))
 	c.uncompressed += int64(p.Body - p.Start + p.Uncompressed)
 	c.rows += int64(p.Values)
-	if p.Coded {
+	switch {
+	case p.Coded:
 		c.pagesCoded++
-	} else {
+	case p.Delta:
+		c.pagesDelta++
+	default:
 		c.pagesPlain++
 	}
 }
@@ -346,13 +351,16 @@ func (c *Column) copyValues(indices []uint32) {
 	}
 }
 
-// addPlain adds a page of plain values.
+// addPlain adds a page of plain values, or of their differences.
 func (c *Column) addPlain(p EncodedPage) error {
 	s := &c.source
+	if p.Delta && (c.kind != words || c.float) {
+		return errDelta
+	}
 	if !c.full {
 		c.giveUp()
 	}
-	spliced := p.Uncompressed >= splicedBytesMin
+	spliced := p.Uncompressed >= splicedBytesMin || p.Delta && p.Values*c.width >= splicedBytesMin
 	if spliced && s.Observe == nil {
 		c.splice(p)
 		return nil
@@ -363,6 +371,11 @@ func (c *Column) addPlain(p EncodedPage) error {
 		return err
 	}
 	values := p.Values - nulls
+	if p.Delta {
+		if rest, err = s.undelta(rest, values, c.width); err != nil {
+			return err
+		}
+	}
 	if s.Observe != nil {
 		if err := s.Observe(rest, values); err != nil {
 			return err
@@ -392,4 +405,26 @@ func (c *Column) addPlain(p EncodedPage) error {
 	c.rows += int64(p.Values)
 	c.endFullPage()
 	return nil
+}
+
+// undelta makes plain values of a page of differences, of which there must be n.
+func (s *source) undelta(b []byte, n, width int) ([]byte, error) {
+	said, err := s.deltas.open(b, width)
+	if err != nil {
+		return nil, err
+	}
+	if said != n {
+		return nil, errDelta
+	}
+	s.plain = s.plain[:0]
+	for block := make([]uint64, min(n, blockRows)); n > 0; n -= len(block) {
+		block = block[:min(n, len(block))]
+		if err := s.deltas.read(block); err != nil {
+			return nil, err
+		}
+		for _, v := range block {
+			s.plain = appendWord(s.plain, v, width)
+		}
+	}
+	return s.plain, nil
 }

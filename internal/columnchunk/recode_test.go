@@ -51,7 +51,8 @@ func encodedOf(c Chunk) Encoded {
 		compressed := field()
 		at++ // of the structure
 		p.Values = field()
-		p.Coded = field() == encodingDictionary && !p.Dictionary
+		encoding := field()
+		p.Coded, p.Delta = encoding == encodingDictionary && !p.Dictionary, encoding == encodingDelta
 		p.Body, p.End = len(e.Bytes)+len(page)-compressed, len(e.Bytes)+len(page)
 		e.Pages = append(e.Pages, p)
 		e.Bytes = append(e.Bytes, page...)

@@ -69,14 +69,13 @@ func (c *Column) addWords(values []uint64) {
 	if len(values) == 0 {
 		return
 	}
-	c.bounds.any = true
 	if !c.full {
 		d := c.dictionary
 		known := len(d.words)
 		for _, v := range values {
 			c.indices = append(c.indices, d.addWord(v))
 		}
-		c.bounds.words(d.words[known:])
+		c.bound(d.words[known:])
 		return
 	}
 	if c.width == 8 {
@@ -86,12 +85,35 @@ func (c *Column) addWords(values []uint64) {
 			c.plain = binary.LittleEndian.AppendUint32(c.plain, uint32(v))
 		}
 	}
-	if !c.float {
+	c.bound(values)
+}
+
+// bound widens the bounds by values.
+func (c *Column) bound(values []uint64) {
+	switch {
+	case !c.float:
 		c.bounds.words(values)
+	case c.width == 4:
+		c.bounds.reals(values, func(v uint64) float64 { return float64(math.Float32frombits(uint32(v))) })
+	default:
+		c.bounds.reals(values, math.Float64frombits)
+	}
+}
+
+func (b *bounds) reals(values []uint64, real func(uint64) float64) {
+	for _, v := range values {
+		switch f := real(v); {
+		case f != f:
+			b.nan = true
+		default:
+			b.any = true
+			b.lowReal, b.topReal = min(b.lowReal, f), max(b.topReal, f)
+		}
 	}
 }
 
 func (b *bounds) words(values []uint64) {
+	b.any = b.any || len(values) > 0
 	low, high := b.low, b.high
 	for _, v := range values {
 		low, high = min(low, int64(v)), max(high, int64(v))
@@ -100,13 +122,20 @@ func (b *bounds) words(values []uint64) {
 }
 
 func (b *bounds) text(v []byte) {
-	if !b.any || bytes.Compare(v, b.lowText) < 0 {
+	if !b.any || b.compare(v, b.lowText) < 0 {
 		b.lowText = append(b.lowText[:0], v...)
 	}
-	if !b.any || bytes.Compare(v, b.topText) > 0 {
+	if !b.any || b.compare(v, b.topText) > 0 {
 		b.topText = append(b.topText[:0], v...)
 	}
 	b.any = true
+}
+
+func (b *bounds) compare(v, w []byte) int {
+	if b.signed && (v[0]^w[0])&0x80 != 0 { // one of them is negative
+		return int(int8(v[0])) - int(int8(w[0]))
+	}
+	return bytes.Compare(v, w)
 }
 
 func (c *Column) addTexts(arr arrow.Array, from, n int) {

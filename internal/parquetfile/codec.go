@@ -1,6 +1,7 @@
 package parquetfile
 
 import (
+	"encoding/binary"
 	"io"
 
 	"github.com/apache/arrow/go/v17/parquet/compress"
@@ -29,6 +30,31 @@ func must[T any](v T, err error) T {
 func warm(e *zstd.Encoder, err error) *zstd.Encoder {
 	must(e, err).EncodeAll([]byte{0}, nil)
 	return e
+}
+
+// appendFrame appends a zstd frame of raw blocks (RFC 8878, sections 3.1.1 and 3.1.1.2): bytes as they are, for pages that
+// compression does not make smaller. Parquet has one codec for all pages of a chunk.
+func appendFrame(dst, src []byte) []byte {
+	const (
+		magic      = 0xFD2FB528
+		descriptor = 2<<6 | 1<<5 // a content size of four bytes; one segment, so there is no window to describe
+		blockMax   = 128 << 10
+		raw        = 0 << 1
+	)
+	dst = binary.LittleEndian.AppendUint32(dst, magic)
+	dst = append(dst, descriptor)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(src)))
+	for last := uint32(0); last == 0; {
+		block := src[:min(len(src), blockMax)]
+		src = src[len(block):]
+		if len(src) == 0 {
+			last = 1
+		}
+		head := uint32(len(block))<<3 | raw | last
+		dst = append(dst, byte(head), byte(head>>8), byte(head>>16))
+		dst = append(dst, block...)
+	}
+	return dst
 }
 
 // zstdCodec compresses pages with the shared encoder. It is safe for concurrent use.

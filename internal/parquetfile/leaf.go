@@ -70,13 +70,13 @@ func isFlat(n *node, column *schema.Column) bool {
 		return false
 	}
 	if fixed, ok := n.field.Type.(arrow.FixedWidthDataType); ok {
-		return fixedPhysical(column.PhysicalType()) == fixed.Bytes()
+		return fixedPhysical(column) == fixed.Bytes()
 	}
 	return column.PhysicalType() == parquet.Types.ByteArray
 }
 
 // leaks says whether arrow-go's decoder of an encoding forgets some of its memory, which an allocator that counts would
-// count forever. Only files of other engines have such encodings.
+// count forever. Of the types that it decodes here, only files of other engines have such encodings.
 func leaks(e parquet.Encoding) bool {
 	return e == parquet.Encodings.DeltaBinaryPacked || e == parquet.Encodings.DeltaByteArray || e == parquet.Encodings.DeltaLengthByteArray
 }

@@ -260,17 +260,12 @@ func boundsArray(dt arrow.DataType, low, high []byte) (arrow.Array, error) {
 		b.AppendValues([]string{string(low), string(high)}, nil)
 		return b.NewArray(), nil
 	}
-	fixed, ok := dt.(arrow.FixedWidthDataType)
-	if !ok || dt.ID() == arrow.DECIMAL128 || dt.ID() == arrow.BOOL {
+	if _, ok := dt.(arrow.FixedWidthDataType); !ok || dt.ID() == arrow.BOOL {
 		return nil, nil
 	}
-	width := fixed.Bytes()
-	// Integers are stored in four bytes or eight, little-endian: the low bytes are the value.
-	if len(low) != len(high) || len(low) < width || len(low) != 4 && len(low) != 8 {
+	both, err := plainArray(dt, len(low), append(append(make([]byte, 0, len(low)+len(high)), low...), high...), 2)
+	if err != nil || len(low) != len(high) {
 		return nil, fmt.Errorf("bounds of %d and %d bytes for %s", len(low), len(high), dt)
 	}
-	values := append(append(make([]byte, 0, 2*width), low[:width]...), high[:width]...)
-	data := array.NewData(dt, 2, []*memory.Buffer{nil, memory.NewBufferBytes(values)}, nil, 0, 0)
-	defer data.Release()
-	return array.MakeFromData(data), nil
+	return both, nil
 }

@@ -6,12 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/decimal128"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/pqarrow"
@@ -260,18 +262,24 @@ func TestOnlyRowGroupsOfExactlyTheSameColumnsAreTaken(t *testing.T) {
 	}
 }
 
-// Chunks of floats and decimals have no statistics: a file with copied ones has no bounds for them, not wrong ones.
+// Chunks with floats that are no numbers, or with long text, have no statistics: a file with copied ones has no bounds for
+// them, not wrong ones.
 func TestBoundsThatACopiedRowGroupDoesNotTellAreLeftOut(t *testing.T) {
 	schema := arrow.NewSchema([]arrow.Field{
 		{Name: "id", Type: arrow.PrimitiveTypes.Int64},
 		{Name: "f", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
+		{Name: "nan", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
+		{Name: "price", Type: &arrow.Decimal128Type{Precision: 9, Scale: 2}, Nullable: true},
 		{Name: "long", Type: arrow.BinaryTypes.String, Nullable: true},
 	}, nil)
-	rec, _, err := array.RecordFromJSON(memory.DefaultAllocator, schema, strings.NewReader(
-		`[{"id":1,"f":null,"long":"`+strings.Repeat("x", 100)+`"},{"id":2,"f":2.5,"long":"y"}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	defer b.Release()
+	b.Field(0).(*array.Int64Builder).AppendValues([]int64{1, 2}, nil)
+	b.Field(1).(*array.Float64Builder).AppendValues([]float64{0, 2.5}, []bool{false, true})
+	b.Field(2).(*array.Float64Builder).AppendValues([]float64{1, math.NaN()}, nil)
+	b.Field(3).(*array.Decimal128Builder).AppendValues([]decimal128.Num{decimal128.FromI64(-250), decimal128.FromI64(199)}, nil)
+	b.Field(4).(*array.StringBuilder).AppendValues([]string{strings.Repeat("x", 100), "y"}, nil)
+	rec := b.NewRecord()
 	defer rec.Release()
 	raw, err := open(t, grouped(t, rec)).FetchRowGroup(t.Context(), 0)
 	if err != nil {
@@ -289,7 +297,8 @@ func TestBoundsThatACopiedRowGroupDoesNotTellAreLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"numRecords":4,"minValues":{"id":1},"maxValues":{"id":2},"nullCount":{"id":0,"f":2,"long":0}}`
+	want := `{"numRecords":4,"minValues":{"id":1,"f":2.5,"price":-2.50},"maxValues":{"id":2,"f":2.5,"price":1.99},` +
+		`"nullCount":{"id":0,"f":2,"nan":0,"price":0,"long":0}}`
 	if have := summary.Stats.JSON(); have != want {
 		t.Errorf("have %s\nwant %s", have, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
 	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+	"github.com/apache/arrow/go/v17/parquet/schema"
 
 	"tidemark/internal/columnchunk"
 	"tidemark/internal/columns"
@@ -114,7 +115,7 @@ func (g *RawRowGroup) encoded(column int) (columnchunk.Encoded, error) {
 	e := columnchunk.Encoded{Bytes: g.chunks[column], Nulls: *said.NullCount, Decompress: decompress}
 	if said.MinValue != nil && said.MaxValue != nil {
 		e.Min, e.Max = said.MinValue, said.MaxValue
-		if width := fixedPhysical(g.meta.Schema.Column(column).PhysicalType()); width > 0 && (len(e.Min) != width || len(e.Max) != width) {
+		if width := fixedPhysical(g.meta.Schema.Column(column)); width > 0 && (len(e.Min) != width || len(e.Max) != width) {
 			return e, fmt.Errorf("bounds of %d and %d bytes", len(e.Min), len(e.Max))
 		}
 	}
@@ -130,25 +131,28 @@ func (g *RawRowGroup) encoded(column int) (columnchunk.Encoded, error) {
 func encodedPages(pages []page) ([]columnchunk.EncodedPage, error) {
 	out := make([]columnchunk.EncodedPage, len(pages))
 	for i, p := range pages {
-		coded := parquet.Encoding(p.encoding) == parquet.Encodings.RLEDict
-		if p.kind == pageDataV2 || !coded && parquet.Encoding(p.encoding) != parquet.Encodings.Plain {
+		encoding := parquet.Encoding(p.encoding)
+		coded, delta := encoding == parquet.Encodings.RLEDict, encoding == parquet.Encodings.DeltaBinaryPacked
+		if p.kind == pageDataV2 || !coded && !delta && encoding != parquet.Encodings.Plain || delta && p.kind == pageDictionary {
 			return nil, fmt.Errorf("page %d is encoded as %s, which Tidemark does not write", i, parquet.Encoding(p.encoding))
 		}
 		out[i] = columnchunk.EncodedPage{
 			Start: p.start, Body: p.body, End: p.body + p.compressed, Uncompressed: p.uncompressed, Values: int(p.values),
-			Dictionary: p.kind == pageDictionary, Coded: coded,
+			Dictionary: p.kind == pageDictionary, Coded: coded, Delta: delta,
 		}
 	}
 	return out, nil
 }
 
-// fixedPhysical is the size of the values of a physical type in statistics, 0 if it varies.
-func fixedPhysical(typ parquet.Type) int {
-	switch typ {
+// fixedPhysical is the size of the values of a column in statistics, 0 if it varies.
+func fixedPhysical(c *schema.Column) int {
+	switch c.PhysicalType() {
 	case parquet.Types.Int32, parquet.Types.Float:
 		return 4
 	case parquet.Types.Int64, parquet.Types.Double:
 		return 8
+	case parquet.Types.FixedLenByteArray:
+		return c.TypeLength()
 	}
 	return 0
 }

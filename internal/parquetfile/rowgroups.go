@@ -59,7 +59,10 @@ func flatColumns(s *arrow.Schema, props *parquet.WriterProperties, arrowProps pq
 }
 
 func compressPage(dst, src []byte, effort columnchunk.Effort) []byte {
-	if effort == columnchunk.Fast {
+	switch effort {
+	case columnchunk.Store:
+		return appendFrame(dst[:0], src)
+	case columnchunk.Fast:
 		return fastEncoder.EncodeAll(src, dst[:0])
 	}
 	return encoder.EncodeAll(src, dst[:0])
