@@ -138,7 +138,9 @@ func (p *puller) claim(ctx context.Context, grant ownership.Grant, executions *s
 	if !ok {
 		return false, later
 	}
+	began := time.Now()
 	turn, err := p.turns.Claim(ctx, grant, unit)
+	p.queue.Claimed(time.Since(began))
 	switch {
 	case errors.Is(err, ownership.ErrGone):
 		p.tally.conflicts.Add(1)

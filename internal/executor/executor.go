@@ -247,7 +247,9 @@ func (e *Executor) claim(ctx context.Context, grant ownership.Grant, executions 
 		return true, 0
 	}
 	claiming := e.deps.Clock.Now()
+	began := e.deps.Clock.Mono()
 	turn, err := e.turns.Claim(ctx, grant, entry)
+	e.queue.Claimed(e.deps.Clock.Mono() - began)
 	switch {
 	case errors.Is(err, ownership.ErrGone):
 		e.metrics.conflicts.Inc()

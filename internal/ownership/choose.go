@@ -22,11 +22,26 @@ const (
 	// At least spreadMin first entries of a class are candidates, and spreadEach for every executor: with four, all but
 	// one executor in fifty are the favourite of one of them. More serves less in order.
 	spreadMin, spreadEach = 16, 4
-	// rankStep is a claim and the news of it: one round trip to etcd and one event. rankMax bounds the wait at 20 ms
-	// however many executors there are, which is little beside a merge.
-	rankStep = 2 * time.Millisecond
-	rankMax  = 10
+	// A step is as long as a claim and the news of it take: one round trip to etcd and one event. It follows what claims
+	// have taken, within these bounds. rankMax bounds the wait at 50 ms however many executors there are, which is
+	// little beside a merge.
+	rankStepMin = 2 * time.Millisecond
+	rankStepMax = 5 * time.Millisecond
+	rankMax     = 10
+	// stepShare is how much of the newest claim the step takes in.
+	stepShare = 8
 )
+
+// Claimed tells the queue how long a claim took, of a unit of its choice, whether it succeeded or not. One that hung counts
+// as a slow one.
+func (q *ReadyQueue) Claimed(took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.claim += (min(took, 4*rankStepMax) - q.claim) / stepShare
+}
+
+// step is how much longer each rank waits than the one before. q.mu is held.
+func (q *ReadyQueue) step() time.Duration { return min(max(q.claim, rankStepMin), rankStepMax) }
 
 // candidate is a unit, when it was first seen on the monotonic clock, and the executor's rank for it.
 type candidate struct {
@@ -40,7 +55,7 @@ type candidate struct {
 func (q *ReadyQueue) Choose(fits func(ReadyKV) bool) (unit ReadyKV, ok bool, after time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return choose(q.candidates(fits), q.clock.Mono())
+	return choose(q.candidates(fits), q.clock.Mono(), q.step())
 }
 
 // Head is the unit of the critical class that is to be served next, whether it fits or not: the executor's rank for it, and
@@ -89,10 +104,10 @@ func (q *ReadyQueue) candidates(fits func(ReadyKV) bool) []candidate {
 }
 
 // choose is steps 2 and 3.
-func choose(first []candidate, now time.Duration) (unit ReadyKV, ok bool, after time.Duration) {
+func choose(first []candidate, now, step time.Duration) (unit ReadyKV, ok bool, after time.Duration) {
 	best := rankMax + 1
 	for _, c := range first {
-		if wait := c.seen + time.Duration(c.rank)*rankStep - now; wait > 0 {
+		if wait := c.seen + time.Duration(c.rank)*step - now; wait > 0 {
 			if after == 0 || wait < after {
 				after = wait
 			}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -32,6 +33,7 @@ type ReadyQueue struct {
 	fresh  [3]bool
 	// executors are the mod revisions of their session keys, by name.
 	executors map[string]int64
+	claim     time.Duration // what claims take, smoothed
 	changed   chan struct{}
 }
 

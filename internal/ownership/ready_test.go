@@ -101,22 +101,22 @@ func TestAUnitThatAppearsIsReachedForByOneExecutorAfterTheOther(t *testing.T) {
 	reach := map[time.Duration]int{} // how many reach for it after so long
 	for x := range executors {
 		unit := seen(now, executors, x, 1, "a")
-		_, ok, after := choose(unit, now)
+		_, ok, after := choose(unit, now, rankStepMin)
 		if ok != (after == 0) {
 			t.Fatalf("%s: %v, %v", x, ok, after)
 		}
-		if _, ok, _ := choose(unit, now+after); !ok {
+		if _, ok, _ := choose(unit, now+after, rankStepMin); !ok {
 			t.Errorf("%s does not reach for it when its time has come", x)
 		}
 		reach[after]++
 	}
 	for rank := range rankMax {
-		if n := reach[time.Duration(rank)*rankStep]; n != 1 {
+		if n := reach[time.Duration(rank)*rankStepMin]; n != 1 {
 			t.Errorf("%d executors reach for it after %d steps", n, rank)
 		}
 	}
 	// Alone nobody waits.
-	if _, ok, _ := choose(seen(now, map[string]int64{"x": 1}, "x", 1, "a"), now); !ok {
+	if _, ok, _ := choose(seen(now, map[string]int64{"x": 1}, "x", 1, "a"), now, rankStepMin); !ok {
 		t.Error("the only executor waits")
 	}
 }
@@ -129,7 +129,7 @@ func TestExecutorsSpreadOverUnitsThatHaveWaited(t *testing.T) {
 	taken := map[string]int{}
 	for x := range executors {
 		units := seen(0, executors, x, 1, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
-		unit, ok, _ := choose(units, time.Hour)
+		unit, ok, _ := choose(units, time.Hour, rankStepMin)
 		if !ok {
 			t.Fatal("nothing is chosen")
 		}
@@ -161,4 +161,32 @@ func TestAUnitThatIsKnownToBeGoneIsStruckOutAtOnce(t *testing.T) {
 		all := slices.Collect(q.Free())
 		return len(all) == 1 && all[0].ModRevision == again.ModRevision
 	})
+}
+
+// Where etcd is slow, the next executor waits longer for the news of a claim; soon after it is fast again, it does not.
+func TestTheStepBetweenRanksFollowsWhatClaimsTake(t *testing.T) {
+	q := &ReadyQueue{}
+	check := func(when string, want time.Duration) {
+		t.Helper()
+		if got := q.step(); got != want {
+			t.Errorf("%s the step is %v, want %v", when, got, want)
+		}
+	}
+	check("before any claim", rankStepMin)
+	for range 20 {
+		q.Claimed(time.Millisecond)
+	}
+	check("while claims take 1 ms", rankStepMin)
+	for range 50 {
+		q.Claimed(4 * time.Millisecond)
+	}
+	if got := q.step(); got < 3*time.Millisecond || got > 4*time.Millisecond {
+		t.Errorf("while claims take 4 ms the step is %v", got)
+	}
+	q.Claimed(time.Minute)
+	check("after a claim that hung", rankStepMax)
+	for range 100 {
+		q.Claimed(time.Millisecond)
+	}
+	check("after a hundred fast claims", rankStepMin)
 }
