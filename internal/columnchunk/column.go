@@ -14,8 +14,10 @@ const (
 	// blockRows is how many rows are taken at a time: the scratch that they are converted in stays in the cache, and
 	// page and dictionary are at most that much above their bounds.
 	blockRows = 4096
-	// probeValues is after how many values a dictionary is given up that found more than every second one to be new.
-	probeValues = 16 << 10
+	// probeValues is after how many values a dictionary is given up that found more than every second one to be new. Where the
+	// chunk before has ended so, few are enough.
+	probeValues      = 16 << 10
+	probeAgainValues = 2 << 10
 	// paysValues is the fewest values whose dictionary is judged at the end of a chunk: of fewer it does not matter.
 	paysValues = 1 << 10
 	// formPages is for how many pages a form holds that was chosen by trying all, and formGain the part of the bytes that a
@@ -114,6 +116,7 @@ type Column struct {
 	// The open chunk.
 	dictionary   *dictionary
 	full         bool // the dictionary takes no more: later pages are plain
+	probe        int  // values after which the dictionary is judged
 	pages        [][]byte
 	pagesBytes   int64
 	pagesCoded   int // pages of indices
@@ -158,6 +161,10 @@ func NewColumn(dt arrow.DataType, optional bool, o Options) *Column {
 }
 
 func (c *Column) begin() {
+	c.probe = probeValues
+	if c.pagesPlain+c.pagesDelta > 0 && c.pagesCoded == 0 {
+		c.probe = probeAgainValues
+	}
 	c.dictionary, c.full = nil, c.kind == bits1
 	if !c.full {
 		width := c.width
@@ -205,7 +212,7 @@ func (c *Column) Add(arr arrow.Array, from, n int) {
 func (c *Column) settle() {
 	if d := c.dictionary; d != nil && !c.full {
 		values := int(c.rows-c.nulls) - c.levels.nulls
-		if d.bytes > c.options.DictionaryBytes || values >= probeValues && c.pagesCoded == 0 && 2*d.len() > values {
+		if d.bytes > c.options.DictionaryBytes || values >= c.probe && c.pagesCoded == 0 && 2*d.len() > values {
 			c.giveUp()
 		}
 	}

@@ -474,3 +474,34 @@ func TestPagesGetTheFormThatPays(t *testing.T) {
 		}
 	}
 }
+
+// After a chunk whose dictionary did not pay, the next one's is judged after few values; one that pays is still found.
+func TestADictionaryThatDidNotPayIsJudgedEarlierInTheNextChunk(t *testing.T) {
+	integers := func(n, distinct int) arrow.Array {
+		b := array.NewInt64Builder(memory.DefaultAllocator)
+		for i := range n {
+			b.Append(int64(i % distinct * 0x9e3779b9))
+		}
+		return b.NewArray()
+	}
+	c := NewColumn(arrow.PrimitiveTypes.Int64, false, testOptions)
+	unique, few := integers(2*probeValues, 2*probeValues), integers(2*probeValues, 10)
+	for i, step := range []struct {
+		values  arrow.Array
+		givenUp int // after so many values
+	}{{unique, probeValues}, {unique, blockRows}, {few, 0}, {unique, probeValues}} {
+		after := 0
+		for from := 0; from < step.values.Len(); from += blockRows {
+			c.Add(step.values, from, blockRows)
+			if c.full && after == 0 {
+				after = from + blockRows
+			}
+		}
+		if after != step.givenUp {
+			t.Errorf("chunk %d: the dictionary was given up after %d values, want %d", i, after, step.givenUp)
+		}
+		if chunk := c.End(); chunk.Values != int64(step.values.Len()) {
+			t.Errorf("chunk %d has %d values", i, chunk.Values)
+		}
+	}
+}

@@ -25,10 +25,12 @@ const (
 	rowGroupBytesMax = 32 << 20
 	rowGroupBytesMin = 1 << 20
 	// rowGroupsBucket is into about how many row groups the files of a bucket are cut, between these bounds: what a merge
-	// with few keys must decode and encode anew is whole row groups, and readers pay for many small ones.
-	rowGroupsBucket     = 16
-	bucketGroupBytesMin = 2 << 20
+	// with few keys must decode and encode anew is whole row groups, and readers pay for many small ones, and for small
+	// chunks, of which there is one for every column.
+	rowGroupsBucket     = 32
+	bucketGroupBytesMin = 512 << 10
 	bucketGroupBytesMax = 8 << 20
+	bucketChunkBytesMin = 64 << 10
 	// ownTablesBytes bounds the snapshot that an execution keeps for itself if it was given no cache.
 	ownTablesBytes = 64 << 20
 )

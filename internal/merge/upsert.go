@@ -79,7 +79,8 @@ func (j *upsertJob) groupBytes() int64 {
 	for _, f := range j.base {
 		bytes += f.add.Size
 	}
-	return min(max(bytes/rowGroupsBucket, bucketGroupBytesMin), bucketGroupBytesMax, j.attempt.rowGroupBytes)
+	chunks := int64(j.shape.arrow.NumFields()) * bucketChunkBytesMin
+	return min(max(bytes/rowGroupsBucket, bucketGroupBytesMin, chunks), bucketGroupBytesMax, j.attempt.rowGroupBytes)
 }
 
 // basesOf sorts a snapshot's files into buckets, each in key order.
