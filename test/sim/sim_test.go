@@ -84,6 +84,18 @@ func TestEveryHistoryKeepsTheInvariants(t *testing.T) {
 		events, commits, rows, virtual.Round(time.Second), strings.Join(failing, " "))
 }
 
+// foundBugs are the seeds that have found bugs, by the table in docs/correctness.md. Seeds move with the plan and with the
+// system, so each bug has a test of its own as well; these are run again because they were unkind once.
+var foundBugs = []uint64{2193, 21458, 606336, 606533, 606740, 608094, 608591}
+
+func TestSeedsThatFoundBugsFindNoneNow(t *testing.T) {
+	for _, seed := range foundBugs {
+		if r := Run(t, seed, Options{}); len(r.Failures) > 0 {
+			t.Error(report(r))
+		}
+	}
+}
+
 // report is what a person needs of a failing seed.
 func report(r Result) string {
 	var b strings.Builder
