@@ -24,6 +24,9 @@ const (
 	// more costly one must save: indices without order are as small after little effort.
 	formPages = 16
 	formGain  = 0.05
+	// deltaSure is how many times smaller than its values a page of differences is that is taken without trying how small the
+	// values can be compressed, which takes longer than all else.
+	deltaSure = 4
 	// formBytesMin is the size from which a page of plain values is tried in all forms: of smaller ones it does not matter, and
 	// they are a bad sample.
 	formBytesMin = 4 << 10

@@ -431,6 +431,7 @@ func TestPagesGetTheFormThatPays(t *testing.T) {
 		return b.NewArray()
 	}
 	few, sorted := integers(func(i int) int64 { return int64(i % 7) }), integers(func(i int) int64 { return int64(i) })
+	some := integers(func(i int) int64 { return int64(uint64(i*i) * 0x9e3779b97f4a7c15 >> 24) })
 	wide := integers(func(i int) int64 { return int64(uint64(i*i) * 0x9e3779b97f4a7c15) })
 	b := array.NewStringBuilder(memory.DefaultAllocator)
 	b.AppendStringValues(slices.Repeat([]string{"some text"}, 1000), nil)
@@ -449,9 +450,12 @@ func TestPagesGetTheFormThatPays(t *testing.T) {
 		{few, 1 << 20, 98, 97, []Effort{Fast, Thorough, Store}, Store, indices},
 		{texts, 0, 50, 0, []Effort{Fast}, Fast, plain},
 		{texts, 0, 99, 0, []Effort{Fast, Store}, Store, plain},
-		{sorted, 0, 90, 0, []Effort{Fast, Fast}, Fast, delta},         // 2,000 bytes of differences beat 90 % of 8,000
-		{sorted, 0, 98, 0, []Effort{Fast, Fast, Store}, Store, delta}, // and are not made smaller
-		{wide, 0, 50, 0, []Effort{Fast, Fast}, Fast, plain},           // differences are 65 bits or so
+		{sorted, 0, 90, 0, []Effort{Fast}, Fast, delta},             // the differences are all the same
+		{sorted, 0, 98, 0, []Effort{Fast, Store}, Store, delta},     // and here are not made smaller
+		{some, 0, 98, 0, []Effort{Fast, Fast, Store}, Store, delta}, // 41 bits each, against 98 % of 64
+		{some, 0, 90, 0, []Effort{Fast, Fast}, Fast, delta},         // and both made smaller
+		{some, 0, 50, 0, []Effort{Fast, Fast}, Fast, delta},
+		{wide, 0, 50, 0, []Effort{Fast, Fast}, Fast, plain}, // differences are 65 bits or so
 		{wide, 0, 99, 0, []Effort{Fast, Fast, Store}, Store, plain},
 	} {
 		name := fmt.Sprintf("%v, %d and %d %%", c.values.DataType(), c.fast, c.thorough)

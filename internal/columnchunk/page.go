@@ -169,6 +169,13 @@ func (c *Column) plainPage() []byte {
 func (c *Column) chooseForm(plain, delta []byte) {
 	f := &c.uncoded
 	*f = form{effort: Fast, left: formPages}
+	if delta != nil && deltaSure*len(delta) <= len(plain) {
+		f.delta = true
+		if c.compress(delta, Fast); !saves(len(c.compressed), len(delta)) {
+			c.store(f, delta)
+		}
+		return
+	}
 	c.compress(plain, Fast)
 	if delta != nil {
 		c.other = c.options.Compress(c.other[:0], delta, Fast)
