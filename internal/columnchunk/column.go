@@ -24,11 +24,14 @@ const (
 	// more costly one must save: indices without order are as small after little effort.
 	formPages = 16
 	formGain  = 0.05
+	// storePages is the same for pages that are stored: trying costs little where nothing is found, and not trying costs the
+	// most where there has come to be something.
+	storePages = 3
 	// deltaSure is how many times smaller than its values a page of differences is that is taken without trying how small the
 	// values can be compressed, which takes longer than all else.
 	deltaSure = 4
-	// formBytesMin is the size from which a page of plain values is tried in all forms: of smaller ones it does not matter, and
-	// they are a bad sample.
+	// formBytesMin is the size from which a page is tried in all forms: of smaller ones it does not matter, and they are a bad
+	// sample.
 	formBytesMin = 4 << 10
 	// boundBytesMax is the longest value that is kept as a minimum or maximum: longer ones cost every reader of the
 	// footer more than they save.
@@ -158,7 +161,7 @@ func NewColumn(dt arrow.DataType, optional bool, o Options) *Column {
 	c.float = arrow.IsFloating(dt.ID())
 	c.differs = c.kind == words && !c.float && Decodes(dt)
 	c.plain = make([]byte, levelsRoom)
-	c.uncoded.effort = Fast // until a page is large enough to be tried
+	c.coded.effort, c.uncoded.effort = Fast, Fast // until a page is large enough to be tried
 	c.begin()
 	return c
 }

@@ -113,8 +113,8 @@ func (c *Column) codedPage() []byte {
 	width := widthFor(c.dictionary.len())
 	c.body = appendHybrid(append(c.body, byte(width)), c.indices, width)
 	f := &c.coded
-	if f.left > 0 {
-		f.left--
+	if f.left > 0 || len(c.body) < formBytesMin {
+		f.left = max(f.left-1, 0)
 		c.compress(c.body, f.effort)
 	} else {
 		*f = form{effort: Fast, left: formPages}
@@ -134,7 +134,7 @@ func (c *Column) codedPage() []byte {
 
 // store is for a body that compression does not make smaller.
 func (c *Column) store(f *form, body []byte) {
-	f.effort = Store
+	f.effort, f.left = Store, storePages
 	c.compress(body, Store)
 }
 

@@ -24,6 +24,10 @@ import (
 // reading a page costs some microseconds, and this is about as much again for its values.
 const splicedBytesMin = 16 << 10
 
+// undeltaMax is the most that the values of a page of differences may take: damage could say any number of them in few bytes,
+// and a Column writes a quarter of a million at most.
+const undeltaMax = 16 << 20
+
 // Encoded is a chunk that was encoded by a Column of the same type and nullability, as it lies in a file.
 type Encoded struct {
 	Bytes    []byte // of all pages
@@ -413,7 +417,7 @@ func (s *source) undelta(b []byte, n, width int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if said != n {
+	if said != n || n*width > undeltaMax {
 		return nil, errDelta
 	}
 	s.plain = s.plain[:0]

@@ -32,6 +32,10 @@ func warm(e *zstd.Encoder, err error) *zstd.Encoder {
 	return e
 }
 
+// frameMax is the most that appendFrame takes: every decoder should have memory for a window of that size (RFC 8878, section
+// 3.1.1.1.2), and a single segment is a window.
+const frameMax = 8 << 20
+
 // appendFrame appends a zstd frame of raw blocks (RFC 8878, sections 3.1.1 and 3.1.1.2): bytes as they are, for pages that
 // compression does not make smaller. Parquet has one codec for all pages of a chunk.
 func appendFrame(dst, src []byte) []byte {

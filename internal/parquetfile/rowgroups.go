@@ -59,13 +59,13 @@ func flatColumns(s *arrow.Schema, props *parquet.WriterProperties, arrowProps pq
 }
 
 func compressPage(dst, src []byte, effort columnchunk.Effort) []byte {
-	switch effort {
-	case columnchunk.Store:
+	switch {
+	case effort == columnchunk.Store && len(src) <= frameMax:
 		return appendFrame(dst[:0], src)
-	case columnchunk.Fast:
-		return fastEncoder.EncodeAll(src, dst[:0])
+	case effort == columnchunk.Thorough:
+		return encoder.EncodeAll(src, dst[:0])
 	}
-	return encoder.EncodeAll(src, dst[:0])
+	return fastEncoder.EncodeAll(src, dst[:0])
 }
 
 // flatRowGroups are the row groups of a file without nested columns.
